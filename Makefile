@@ -16,7 +16,7 @@ B := build/$(VARIANT)
 PKGS := jansson libpcre2-8 libutf8proc
 MEDIA_PKGS := libpng libjpeg
 SERVER_PKGS := libevent_core
-CLI_PKGS := yaml-0.1
+CLI_PKGS := yaml-0.1 zlib
 # Models by name are fetched by libcurl, which only the program links. NOHUB=1 leaves it out, and so does its absence: names of
 # models that are on this machine still work then.
 HUB_PKGS := $(if $(NOHUB),,$(shell pkg-config --exists libcurl 2>/dev/null && echo libcurl))
@@ -30,7 +30,7 @@ endif
 # What is missing is said once, with the packages that bring it, before the compiler says it less clearly.
 ifneq ($(filter-out clean fixtures lint format uninstall,$(or $(MAKECMDGOALS),all)),)
 ifneq ($(shell pkg-config --exists $(PKGS) $(MEDIA_PKGS) $(SERVER_PKGS) $(CLI_PKGS) 2>/dev/null && echo yes),yes)
-$(error The headers of jansson, PCRE2, utf8proc, libpng, libjpeg, libevent and libyaml are needed. On Debian: apt-get install gcc make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libpng-dev libjpeg62-turbo-dev libevent-dev libyaml-dev libcmocka-dev; libcurl4-openssl-dev to fetch models by name)
+$(error The headers of jansson, PCRE2, utf8proc, libpng, libjpeg, libevent, libyaml and zlib are needed. On Debian: apt-get install gcc make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libpng-dev libjpeg62-turbo-dev libevent-dev libyaml-dev zlib1g-dev libcmocka-dev; libcurl4-openssl-dev to fetch models by name)
 endif
 endif
 

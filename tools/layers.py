@@ -29,13 +29,13 @@ MAY_USE = {
     "model": "array prim format quant device",
     "convert": "model format quant text",
     "cache": "device prim",
-    "engine": "model array prim cache text format device quant",
-    "train": "api backend convert model array prim text format device quant",
-    "backend": "engine model text format device seed",
-    "api": "backend engine model text format seed",
+    "engine": "model array prim cache text constrain format device quant",
+    "train": "api backend convert model array prim text constrain format device quant",
+    "backend": "engine model text constrain format device seed",
+    "api": "backend engine model text constrain format seed",
     "hub": "",
     "server": "api backend text media",
-    "cli": "server hub api backend train convert text format engine media seed model device quant",
+    "cli": "server hub api backend train convert text constrain format engine media seed model device quant",
 }
 # The registry names the tables of the devices that were built in.
 NAMES_TABLES_OF = {"device": "device/cpu device/cuda device/mlx"}
@@ -43,9 +43,9 @@ NAMES_TABLES_OF = {"device": "device/cpu device/cuda device/mlx"}
 STOREYS = {
     "backend": ["text", "native", "mlx_lm", "mock", ""],
     "base": ["", "json"],
-    "cli": ["term", "options", "chat", "train", "doctor", "commands", ""],
-    "constrain": ["automaton", "json", "grammar", ""],
+    "cli": ["term", "options", "chat", "train", "constrain", "doctor", "commands", ""],
     "device/cpu/kernels": ["matmul", "attention", "vector", ""],
+    "constrain": ["automaton", "grammar", "machine", "validate", "json", ""],
     "engine": ["sample", "machine", "schedule", "clients"],
     "format": ["files", "gguf", "safetensors", "source", "state"],
     "hub": ["names", "net", "store", ""],

@@ -26,6 +26,7 @@ FOREIGN = {
     "histedit.h": ("src/cli/",),
     "editline/readline.h": ("src/cli/",),
     "yaml.h": ("src/cli/train/config_file.c",),
+    "zlib.h": ("src/cli/constrain/json_lines.c",),
     "immintrin.h": ("src/device/cpu/kernels/", "bench/"),
     "cpuid.h": ("src/device/cpu/kernels/", "bench/"),
     "arm_neon.h": ("src/device/cpu/kernels/", "bench/"),

@@ -2,7 +2,7 @@
 # already, says what it does, and ends the script with what failed and what to do about it.
 
 PACKAGES_BUILD="gcc make pkg-config libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libpng-dev
-    libjpeg62-turbo-dev libevent-dev libyaml-dev libcurl4-openssl-dev"
+    libjpeg62-turbo-dev libevent-dev libyaml-dev zlib1g-dev libcurl4-openssl-dev"
 PACKAGES_FETCH="python3 python3-pip ca-certificates"
 PACKAGES_TEST="libcmocka-dev python3-pytest python3-numpy clang-format valgrind cmake g++ zsh fish mandoc locales tmux"
 PACKAGES_FUZZ="clang libclang-rt-dev"
@@ -92,19 +92,21 @@ need_mlx() {
 }
 
 # need_clients: the client libraries that call the server in tests/clients, into the cache folder; QUERN_CLIENTS names the Python
-# that has them. llama-index refuses the openai package that the others need, so it has an environment within theirs.
+# that has them. llama-index and instructor refuse the openai package that the others need: they have an environment within
+# theirs.
 need_clients() {
     local folder=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}/clients
     local pip="-m pip install --quiet --disable-pip-version-check --no-cache-dir"
     [ -z "${QUERN_CLIENTS-}" ] || return 0
-    [ -e "$folder/complete" ] || {
+    [ -e "$folder/complete-2" ] || {
         need_packages python3-venv
         say "installing Python packages of clients (openai, litellm, langchain-openai and others) into $folder"
         rm -rf "$folder"
         python3 -m venv "$folder" >&2 && "$folder/bin/python" $pip openai==3.57.0 litellm==1.110.2 langchain-openai==1.7.4 \
-            'pydantic-ai-slim[openai]==2.68.0' openai-agents==0.24.0 haystack-ai==3.4.1 pytest numpy >&2 &&
+            'pydantic-ai-slim[openai]==2.68.0' openai-agents==0.24.0 haystack-ai==3.4.1 smolagents==1.26.0 llm==0.36 \
+            pytest numpy >&2 &&
             python3 -m venv "$folder/llama_index" >&2 && "$folder/llama_index/bin/python" $pip \
-            llama-index-llms-openai-like==0.8.1 openai==2.54.0 >&2 && touch "$folder/complete" || {
+            llama-index-llms-openai-like==0.8.1 instructor==1.17.0 openai==2.54.0 >&2 && touch "$folder/complete-2" || {
             rm -rf "$folder"
             say "they could not be installed (no wheel for this machine, or no index): the tests that need them are left out"
             echo "0 passed, 0 failed, 1 skipped"
@@ -112,6 +114,25 @@ need_clients() {
         }
     }
     export QUERN_CLIENTS=$folder/bin/python
+}
+
+# need_jsonschema: the validator jsonschema with its formats, into the cache folder; QUERN_JSONSCHEMA names the Python that has it.
+need_jsonschema() {
+    local folder=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}/jsonschema
+    [ -z "${QUERN_JSONSCHEMA-}" ] || return 0
+    [ -e "$folder/complete" ] || {
+        need_packages python3-venv
+        say "installing the Python package jsonschema into $folder"
+        rm -rf "$folder"
+        python3 -m venv "$folder" >&2 && "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+            'jsonschema[format]==4.26.0' >&2 && touch "$folder/complete" || {
+            rm -rf "$folder"
+            say "it could not be installed (no index): the walks are not checked by it"
+            echo "0 passed, 0 failed, 1 skipped"
+            return 1
+        }
+    }
+    export QUERN_JSONSCHEMA=$folder/bin/python
 }
 
 # need_client: the official client of OpenAI's API, for the tests of the server, the package gguf, for those of files written, and

@@ -12,6 +12,7 @@
 #include <quern/adapter.h>
 #include <quern/attention.h>
 #include <quern/cache.h>
+#include <quern/constrain.h>
 #include <quern/figures.h>
 #include <quern/generate.h>
 #include <quern/memory.h>
@@ -92,6 +93,13 @@ typedef struct {
     /* Both NULL: the backend knows no memory but the host's. */
     qn_status (*get_device_memory)(void *model, qn_device_memory *out);
     qn_status (*set_device_memory_limit)(void *model, size_t limit_bytes, size_t *old_bytes);
+    /* What it makes is the library's own (constrain.h): qn_constraint_close frees it. NULL: generation_open gets
+     * none either. */
+    qn_status (*constraint_open)(void *model, const qn_constraint_options *options, qn_constraint **out);
+    /* A constraint of this model for the answers to one prompt: in a chat with a model that reasons, the form
+     * begins behind the reasoning. The caller closes *out. generation_open gets these. */
+    qn_status (*constraint_fit)(void *model, const qn_prompt *prompt, qn_constraint *constraint,
+                                qn_constraint **out);
 } qn_backend;
 
 /* Adds a backend. The structure is borrowed and must live as long as the process uses it. Buffers that it

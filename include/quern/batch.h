@@ -29,8 +29,8 @@ typedef struct {
 } qn_batch_result;
 
 /* Prompts as in generate.h: of a prompt by rows one row, and no images. options may be NULL; all prompts have
- * the same seed; a deadline is that of the whole batch, from here on; row_adapters and n_top_logprobs are
- * refused (QN_E_ARG). *out is owned by the caller. */
+ * the same seed; a deadline is that of the whole batch, from here on; row_adapters, row_constraints and
+ * n_top_logprobs are refused (QN_E_ARG). *out is owned by the caller. */
 QN_API qn_status qn_batch_open(qn_model *model, const qn_prompt *prompts, size_t n_prompts,
                                const qn_generate_options *options, qn_batch **out);
 /* Waits for the next prompt's answer. *is_there is 0, and *out untouched, once all have been given. What is

@@ -11,6 +11,7 @@
 #ifndef QUERN_GENERATE_H
 #define QUERN_GENERATE_H
 
+#include <quern/constrain.h>
 #include <quern/model.h>
 
 #ifdef __cplusplus
@@ -148,6 +149,16 @@ typedef struct {
      * computed only while that is faster, by measured times. 0: off; at most QN_DRAFT_TOKENS_MAX. Models with
      * recurrent layers never guess. */
     int32_t n_draft;
+    /* The form of the answer (constrain.h), of this model. NULL: free. No other token is drawn, and stop ids
+     * come only where the form may end; the row ends (QN_END_STOP) where nothing else may come. Text that the
+     * form forces comes in the tokens that the tokenizer makes of it, whatever the sampling options say: they
+     * concern drawn tokens alone. With ignore_eos the row goes on as long as the form may. An answer that
+     * is complete has the form; one that max_tokens, a deadline or a stop string cut may not. */
+    qn_constraint *constraint;
+    /* Another form that the answer may have instead: a call of a tool or an object, say. Needs `constraint`. */
+    qn_constraint *alternative;
+    /* One for each row of the prompt; an entry that is NULL means `constraint`. Without `alternative`. */
+    qn_constraint *const *row_constraints;
     /* Called by a thread that computes, after a step in which this generation got something to read or
      * ended. It must do no more than wake somebody, and call nothing of the model. Not called any more when
      * qn_generation_close has returned. */
@@ -222,6 +233,7 @@ typedef struct {
     /* Chats: the answer goes on from the last message, whatever its role, instead of beginning a new one: the
      * prompt ends with the text of that message. QN_E_ARG: the template does not show that text as it is. */
     int continue_final;
+    qn_constraint *constraint; /* the form of the answers to this prompt; NULL: that of the options */
 } qn_prompt;
 
 typedef struct {

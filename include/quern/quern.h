@@ -16,6 +16,7 @@
 #include <quern/bench.h>
 #include <quern/cache.h>
 #include <quern/classify.h>
+#include <quern/constrain.h>
 #include <quern/discover.h>
 #include <quern/dtype.h>
 #include <quern/figures.h>

@@ -14,6 +14,7 @@ enum { PART_MIN = 64, PART_MAX = 256 /* prompts of one generation */ };
 
 typedef struct {
     qn_prompt_row row;
+    qn_constraint *constraint;  /* of its answer; NULL: none */
     qn_buf ids, logprobs, text; /* int32_t, float, char */
     qn_end end;                 /* QN_END_NONE: not yet */
 } item;
@@ -30,9 +31,10 @@ struct qn_batch {
     _Atomic(qn_generation *) generation; /* of the part; NULL: none */
     atomic_int n_inside;                 /* cancels that may hold the generation */
     atomic_int is_cancelled;
-    qn_ids *rows;              /* of the generation */
-    size_t *row_items;         /* [rows] whose they are */
-    qn_generation_stats stats; /* of the generations that were closed; rates unused */
+    qn_ids *rows;                /* of the generation */
+    qn_constraint **constraints; /* [rows] */
+    size_t *row_items;           /* [rows] whose they are */
+    qn_generation_stats stats;   /* of the generations that were closed; rates unused */
     double n_decoded;
     qn_list_memory memory; /* of the part */
     qn_status failure;
@@ -76,15 +78,18 @@ static void end_part(qn_batch *b)
     for (size_t i = 0; i < b->n_items; i++) {
         item *t = &b->items[i];
         qn_prompt_row_end(&t->row);
+        qn_constraint_close(t->constraint);
         qn_buf_free(&t->ids);
         qn_buf_free(&t->logprobs);
         qn_buf_free(&t->text);
     }
     qn_free(b->items);
     qn_free(b->rows);
+    qn_free(b->constraints);
     qn_free(b->row_items);
     b->items = NULL;
     b->rows = NULL;
+    b->constraints = NULL;
     b->row_items = NULL;
     b->n_items = 0;
     qn_list_memory_release(&b->memory);
@@ -116,9 +121,12 @@ static qn_status open_generation(qn_batch *b, size_t from, size_t to)
         if (t->end == QN_END_NONE) t->end = why;
         if (t->end != QN_END_NONE) continue;
         b->row_items[n] = i;
+        b->constraints[n] = t->constraint;
         b->rows[n++] = (qn_ids){t->row.ids, t->row.n_ids};
     }
     if (!n) return QN_OK;
+    o.constraint = NULL; /* the rows have theirs */
+    o.row_constraints = b->constraints;
     if (b->deadline_ns) {
         int64_t left = (b->deadline_ns - qn_clock_ns()) / 1000000;
         o.deadline_ms = left > 1 ? left : 1;
@@ -127,6 +135,22 @@ static qn_status open_generation(qn_batch *b, size_t from, size_t to)
     atomic_store(&b->generation, g);
     if (atomic_load(&b->is_cancelled)) qn_generation_cancel(g);
     return QN_OK;
+}
+
+/* Makes the ids of a prompt, and the constraint of its answer. */
+static void make_item(qn_batch *b, const qn_prompt *prompt, item *t)
+{
+    qn_prompt plain = *prompt, normal;
+    qn_conversation *own = NULL;
+    plain.constraint = NULL;
+    qn_prompt_row_make(b->model, &plain, b->context, &t->row);
+    if (t->row.status == QN_OK && (prompt->constraint || b->options.constraint)) {
+        qn_status status = qn_prompt_normalise(prompt, &normal, &own);
+        if (status == QN_OK) status = qn_constraint_choose(b->model, &normal, &b->options, &t->constraint);
+        if (status != QN_OK) qn_prompt_row_fail(&t->row, status);
+        qn_conversation_free(own);
+    }
+    if (t->row.status != QN_OK) t->end = QN_END_ERROR;
 }
 
 /* The items of the list's next n prompts. */
@@ -139,12 +163,10 @@ static qn_status make_items(qn_batch *b, size_t n)
     b->items = qn_calloc(n, sizeof *b->items);
     b->rows = qn_alloc_array(n, sizeof *b->rows);
     b->row_items = qn_alloc_array(n, sizeof *b->row_items);
-    if (!b->items || !b->rows || !b->row_items) return QN_E_NOMEM;
-    for (; b->n_items < n; b->n_items++) {
-        item *t = &b->items[b->n_items];
-        qn_prompt_row_make(b->model, &b->prompts[b->first + b->n_items], b->context, &t->row);
-        if (t->row.status != QN_OK) t->end = QN_END_ERROR;
-    }
+    b->constraints = qn_alloc_array(n, sizeof *b->constraints);
+    if (!b->items || !b->rows || !b->row_items || !b->constraints) return QN_E_NOMEM;
+    for (; b->n_items < n; b->n_items++)
+        make_item(b, &b->prompts[b->first + b->n_items], &b->items[b->n_items]);
     return qn_list_memory_hold(&b->memory, mark);
 }
 
@@ -232,6 +254,9 @@ qn_status qn_batch_open(qn_model *model, const qn_prompt *prompts, size_t n_prom
     if (!n_prompts) return qn_fail(QN_E_ARG, "qn_batch_open: no prompts");
     if (options && options->row_adapters)
         return qn_fail(QN_E_ARG, "row_adapters: all prompts of a batch must have the same adapter");
+    if (options && options->alternative) return qn_fail(QN_E_ARG, "alternative: a batch has none");
+    if (options && options->row_constraints)
+        return qn_fail(QN_E_ARG, "row_constraints: each prompt of a batch has its own constraint");
     if (options && options->n_top_logprobs)
         return qn_fail(QN_E_ARG, "n_top_logprobs: a batch gives only the logprobs of its own tokens");
     if (options && options->deadline_ms < 0)

@@ -27,6 +27,8 @@ static qn_status check_options(const qn_generate_options *o)
         return qn_fail(QN_E_ARG, "deadline_ms: %lld is negative", (long long)o->deadline_ms);
     if (o->n_stop_strings && !o->stop_strings) return qn_fail(QN_E_ARG, "stop_strings is NULL");
     if (o->n_stop_ids && !o->stop_ids) return qn_fail(QN_E_ARG, "stop_ids is NULL");
+    if (o->alternative && (!o->constraint || o->row_constraints))
+        return qn_fail(QN_E_ARG, "alternative: it needs constraint, and no row_constraints");
     for (size_t i = 0; i < o->n_stop_strings; i++) {
         const char *s = o->stop_strings[i];
         if (!s || !s[0]) return qn_fail(QN_E_ARG, "stop string %zu is empty", i);
@@ -89,8 +91,16 @@ qn_status qn_generation_open(qn_model *model, const qn_prompt *prompt, const qn_
     qn_conversation *own = NULL;
     qn_prompt normal;
     qn_generation *g = NULL;
+    qn_constraint *constraint = NULL, *alternative = NULL;
     qn_status status = qn_prompt_normalise(prompt, &normal, &own);
+    if (status == QN_OK) status = qn_constraint_choose(model, &normal, &o, &constraint);
+    if (status == QN_OK && o.alternative) {
+        normal.constraint = o.alternative;
+        status = qn_constraint_choose(model, &normal, &o, &alternative);
+    }
     if (status != QN_OK) goto out;
+    o.constraint = constraint;
+    o.alternative = alternative;
     g = qn_calloc(1, sizeof *g);
     if (!g) {
         status = QN_E_NOMEM;
@@ -112,6 +122,8 @@ qn_status qn_generation_open(qn_model *model, const qn_prompt *prompt, const qn_
     g = NULL;
 out:
     qn_free(g);
+    qn_constraint_close(constraint); /* the generation has its own references */
+    qn_constraint_close(alternative);
     qn_conversation_free(own);
     return status;
 }

@@ -44,6 +44,10 @@ int qn_generations_are_calling(qn_model *model);
 /* Ends the generations of a model that is being closed. Not within a call on one of them. Returns how many were
  * cut off: not read to their end, and not cancelled before. */
 int64_t qn_generations_end_all(qn_model *model);
+/* The constraint of the answers to a prompt in its normal form: its own, else that of the options, as the model has
+ * it. The caller closes *out; NULL: none. */
+qn_status qn_constraint_choose(qn_model *model, const qn_prompt *prompt, const qn_generate_options *options,
+                               qn_constraint **out);
 /* Checks a prompt and brings it into the form that backends get. *own, NULL before, holds a chat that was not
  * parsed yet while the result is in use: qn_conversation_free, also after a failure. */
 qn_status qn_prompt_normalise(const qn_prompt *prompt, qn_prompt *out, qn_conversation **own);

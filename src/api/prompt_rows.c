@@ -41,6 +41,7 @@ static qn_status make_ids(qn_model *model, const qn_prompt *prompt, qn_prompt_ro
     qn_conversation *own = NULL;
     qn_prompt normal;
     if (prompt->n_images) return qn_fail(QN_E_ARG, "images: a list of prompts cannot have images");
+    if (prompt->constraint) return qn_fail(QN_E_ARG, "constraint: nothing is generated from this prompt");
     qn_status status = qn_prompt_normalise(prompt, &normal, &own);
     if (status == QN_OK) {
         if (normal.rows)

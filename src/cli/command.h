@@ -26,6 +26,7 @@ int qn_cmd_bench(int argc, char **argv);
 int qn_cmd_chat(int argc, char **argv);
 int qn_cmd_classify(int argc, char **argv);
 int qn_cmd_completions(int argc, char **argv);
+int qn_cmd_constrain(int argc, char **argv);
 int qn_cmd_doctor(int argc, char **argv);
 int qn_cmd_embed(int argc, char **argv);
 int qn_cmd_eval(int argc, char **argv);
@@ -47,8 +48,9 @@ int qn_cmd_trace(int argc, char **argv);
 int qn_cmd_train(int argc, char **argv);
 
 extern const qn_arg_spec qn_batch_spec, qn_bench_spec, qn_chat_spec, qn_classify_spec, qn_completions_spec,
-    qn_doctor_spec, qn_embed_spec, qn_eval_spec, qn_fuse_spec, qn_inspect_spec, qn_list_spec, qn_logits_spec,
-    qn_models_spec, qn_pack_spec, qn_pull_spec, qn_rm_spec, qn_run_spec, qn_score_spec, qn_serve_spec,
-    qn_show_spec, qn_template_spec, qn_tokenize_spec, qn_trace_spec, qn_train_spec;
+    qn_constrain_spec, qn_doctor_spec, qn_embed_spec, qn_eval_spec, qn_fuse_spec, qn_inspect_spec,
+    qn_list_spec, qn_logits_spec, qn_models_spec, qn_pack_spec, qn_pull_spec, qn_rm_spec, qn_run_spec,
+    qn_score_spec, qn_serve_spec, qn_show_spec, qn_template_spec, qn_tokenize_spec, qn_trace_spec,
+    qn_train_spec;
 
 #endif

@@ -29,6 +29,8 @@ const qn_command qn_commands[] = {
     {"tokenize", "convert text to token ids and back", qn_cmd_tokenize, &qn_tokenize_spec},
     {"template", "render messages with a chat template", qn_cmd_template, &qn_template_spec},
     {"classify", "choose the most probable answer to each prompt", qn_cmd_classify, &qn_classify_spec},
+    {"constrain", "check JSON schemas as constraints, and measure them", qn_cmd_constrain,
+     &qn_constrain_spec},
     {"batch", "answer many prompts", qn_cmd_batch, &qn_batch_spec},
     {"embed", "compute a vector for each text", qn_cmd_embed, &qn_embed_spec},
     {"score", "compute the perplexity of a text", qn_cmd_score, &qn_score_spec},

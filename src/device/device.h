@@ -165,12 +165,8 @@ typedef struct {
 /* The passes over a row of logits that a sampler needs, as functions of the host. Logits are in the host's
  * memory today. x is [n]; a token that cannot come is -inf. A long row is taken in blocks of QN_ROW_BLOCK
  * (the last may be shorter), so out is [n / QN_ROW_BLOCK, rounded up]. No result depends on how a row was cut
- * into calls at multiples of a block. Any thread.
- *
- * Place of a mask. Constraints on a text will allow some tokens only. max_blocks, sum_exp_blocks and
- * collect will then take one operand more, behind n: `const uint64_t *allowed`, a bit for each token,
- * QN_ROW_BLOCK / 64 words for each block, NULL if all tokens are allowed. A token without its bit will count
- * as -inf. Candidates and log-probabilities are the only callers. */
+ * into calls at multiples of a block. Any thread. A mask of allowed tokens is -inf in a copy of the row
+ * (qn_sampler_set_mask), so these functions have no part in it. */
 typedef struct {
     /* Largest element and sum: 16 lanes by index and one fixed tree. max is NaN if an element is. */
     float (*max)(const float *x, int64_t n);

@@ -21,6 +21,7 @@ typedef struct {
     qn_http_options http;
     const char *model_name; /* what clients call the model */
     int allow_template_kwargs;
+    int free_tool_calls; /* calls are not held to schemas, unless a tool is strict, a call is forced or answers have a form */
     int no_look_ahead;  /* next turns are not computed in idle time (look_ahead.h) */
     int32_t n_draft;    /* tokens guessed ahead, as in qn_generate_options */
     qn_pooling pooling; /* of embeddings */

@@ -341,6 +341,28 @@ def spoiled(data, tmp_path_factory):
     return file
 
 
+def test_schema(model, tmp_path):
+    """Answers that do not satisfy a schema are told by line: of chats all, or the last; reasoning is left out."""
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"properties": {"x": {"type": "integer"}}, "required": ["x"]}')
+    file = tmp_path / "train.jsonl"
+    turn = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "<think>t</think>\n{}"}]
+    good = [{"role": "user", "content": "q"}, {"role": "assistant", "content": '{"x": 1}'}]
+    file.write_text("\n".join(json.dumps(line) for line in (
+        {"prompt": "a", "completion": '{"x": 1}'}, {"prompt": "a", "completion": '{"x": "y"}'},
+        {"messages": turn + good}, {"text": "abc"}, {"prompt": "a", "completion": "oh"})))
+    said = call("train", model, file, "--dry-run", "--schema", schema).stderr.decode()
+    assert re.findall(r"train\.jsonl:(\d+): an answer", said) == ["2", "3", "5"]
+    assert "/x: type" in said and "3 of 5 answers do not satisfy" in said and "1 lines have no answer" in said
+    said = call("train", model, file, "--dry-run", "--schema", schema, "--mask", "last").stderr.decode()
+    assert "2 of 4 answers" in said
+    said = train(model, file, "-o", tmp_path / "out", "--steps", 1, "--schema", schema)
+    assert "3 of 5 answers" in said
+    assert "schema" in refused(model, file, "--dry-run", "--schema", tmp_path / "schema.none")
+    schema.write_text('{"type": "objekt"}')
+    assert "/type" in refused(model, file, "--dry-run", "--schema", schema)
+
+
 def test_bad_lines(model, spoiled, tmp_path):
     said = train(model, spoiled, "-o", tmp_path / "out", *FLAGS, "--steps", 2)
     assert re.search(r"train\.jsonl:3: left out: ", said) and re.search(r"train\.jsonl:4: left out: ", said)

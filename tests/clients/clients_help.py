@@ -6,7 +6,9 @@ import glob
 import os
 import sys
 
+import pydantic
 import pytest
+from typing import Literal
 
 QUESTION = "What is the weather in the capital of Portugal?"
 PLAIN = "What is the capital of France?"
@@ -36,6 +38,25 @@ TOOLS = [{"type": "function", "function": {
     for function, parameter in ((find_capital, "country"), (get_weather, "city"))]
 
 
+class City(pydantic.BaseModel):
+    """A city."""
+    name: Literal["Paris", "Rome", "Lisbon"]
+    capital: bool
+    founded: int = pydantic.Field(ge=-1000, le=2000)
+
+
+DESCRIBE = "Describe Paris, the capital of France, as JSON with name, capital and founded."
+
+
+def check_city(city):
+    """Asserts that a value is a City: it was held to its schema, for the model by itself does not write one."""
+    if isinstance(city, pydantic.BaseModel):
+        city = city.model_dump()
+    elif isinstance(city, str):
+        city = City.model_validate_json(city).model_dump()
+    assert City.model_validate(city).name in ("Paris", "Rome", "Lisbon")
+
+
 def check_loop(text):
     """Asserts that each tool was called once, with the right argument, and that the answer mentions the result."""
     assert called == LOOP
@@ -52,8 +73,9 @@ def check_usage(prompt, completion, total):
     assert prompt > 10 and 2 < completion <= MAX_TOKENS and total == prompt + completion
 
 
-def use_llama_index():
-    """Takes packages from llama-index's environment, which lies within that of the others (need_clients)."""
+def use_openai_2():
+    """Takes packages from the environment with version 2 of openai, which lies within that of the others
+    (need_clients): llama-index and instructor refuse a later one."""
     if "openai" in sys.modules:
         pytest.skip("another openai is loaded: run each file of tests/clients alone", allow_module_level=True)
     sys.path[:0] = glob.glob(os.path.join(sys.prefix, "llama_index", "lib", "python*", "site-packages"))

@@ -6,7 +6,8 @@ from haystack.dataclasses import ChatMessage
 from haystack.tools import create_tool_from_function
 from haystack.utils import Secret
 
-from clients_help import FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, check_loop, check_plain, check_usage
+from clients_help import (DESCRIBE, FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, City, check_city, check_loop, check_plain,
+                          check_usage)
 
 
 def generator(server, **fields):
@@ -43,3 +44,15 @@ def test_loop(server, streaming):
     if streaming:
         assert sum(bool(c.tool_calls) for c in chunks) > 4  # two calls, in pieces
         assert "".join(c.content or "" for c in chunks if not c.tool_call_result).endswith(messages[-1].text)
+
+
+def test_structured(server):
+    (reply,) = generator(server, response_format=City).run([ChatMessage.from_user(DESCRIBE)])["replies"]
+    check_city(reply.text)
+
+
+def test_strict_tools(server):
+    tools = [create_tool_from_function(f) for f in FUNCTIONS.values()]
+    (reply,) = generator(server, tool_choice="required").run(
+        [ChatMessage.from_user(QUESTION)], tools=tools, tools_strict=True)["replies"]
+    assert reply.tool_calls[0].tool_name == "find_capital" and reply.tool_calls[0].arguments == {"country": "Portugal"}

@@ -3,8 +3,10 @@ import pytest
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
+from openai import LengthFinishReasonError
 
-from clients_help import FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, check_loop, check_plain, check_usage
+from clients_help import (DESCRIBE, FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, City, check_city, check_loop, check_plain,
+                          check_usage)
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +54,26 @@ def test_loop(model, way):
     message = way(with_tools, messages)
     assert not message.tool_calls
     check_loop(message.content)
+
+
+@pytest.mark.parametrize("method, strict", [("json_schema", None), ("json_schema", True), ("function_calling", None),
+                                            ("function_calling", True), ("json_mode", None)])
+def test_structured(model, method, strict):
+    if method == "json_mode":  # any JSON object, which is not held to the schema and may be long
+        try:
+            assert isinstance(model.with_structured_output(None, method=method).invoke(DESCRIBE), dict)
+        except LengthFinishReasonError as e:
+            assert e.completion.choices[0].message.content.startswith("{")
+        return
+    structured = model.with_structured_output(City, method=method, strict=strict)
+    check_city(structured.invoke(DESCRIBE))
+    *_, last = structured.stream(DESCRIBE)
+    check_city(last)
+
+
+def test_forced(model):
+    tools = [tool(function) for function in FUNCTIONS.values()]
+    message = model.bind_tools(tools, tool_choice="get_weather", strict=True).invoke(PLAIN)
+    assert message.tool_calls[0]["name"] == "get_weather" and isinstance(message.tool_calls[0]["args"]["city"], str)
+    message = model.bind_tools(tools, tool_choice="any").invoke(PLAIN)
+    assert message.tool_calls

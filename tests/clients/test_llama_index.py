@@ -3,9 +3,10 @@ import asyncio
 
 import pytest
 
-from clients_help import (FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, check_loop, check_plain, check_usage, use_llama_index)
+from clients_help import (DESCRIBE, FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, City, check_city, check_loop, check_plain,
+                          check_usage, use_openai_2)
 
-use_llama_index()
+use_openai_2()
 
 from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.llms import ChatMessage
@@ -71,3 +72,13 @@ def test_agent(model, tools, streaming):
         return await agent.run(QUESTION)
 
     check_loop(str(asyncio.run(run())))
+
+
+def test_structured(model):
+    """By a call that must come."""
+    check_city(model.as_structured_llm(City).chat([ChatMessage(role="user", content=DESCRIBE)]).raw)
+
+
+def test_required(model, tools):
+    answer = model.chat_with_tools(list(tools.values()), chat_history=ASKED, tool_required=True)
+    assert model.get_tool_calls_from_response(answer)

@@ -2,9 +2,10 @@
 import json
 
 import pytest
-from openai import OpenAI
+from openai import OpenAI, pydantic_function_tool
 
-from clients_help import (FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, TOOLS, called, check_loop, check_plain, check_usage)
+from clients_help import (DESCRIBE, FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, TOOLS, City, called, check_city, check_loop,
+                          check_plain, check_usage)
 
 
 @pytest.fixture(scope="module", params=["server", "mistral"])
@@ -114,3 +115,42 @@ def test_the_helper_as_the_others(asked):
         seen.append((message["content"] or "", [c["function"]["name"] + c["function"]["arguments"]
                                                 for c in message["tool_calls"]]))
     assert seen[0] == seen[1] == seen[2]
+
+
+def test_parse(asked):
+    """Structured output by a pydantic model, whole and streamed."""
+    chat, fields = asked
+    fields = {**fields, "messages": hello(DESCRIBE), "response_format": City}
+    parsed = chat.parse(**fields).choices[0].message.parsed
+    check_city(parsed)
+    with chat.stream(**fields) as events:
+        assert events.get_final_completion().choices[0].message.parsed == parsed
+    text = chat.create(**{**fields, "response_format": {"type": "json_object"}}).choices[0].message.content
+    assert text.startswith("{")
+
+
+def test_parse_strict_tools(asked):
+    """A strict tool that must be called; its arguments are parsed."""
+    chat, fields = asked
+    fields = {**fields, "messages": hello(DESCRIBE), "tools": [pydantic_function_tool(City)]}
+    for choice in ("required", {"type": "function", "function": {"name": "City"}}):
+        message = chat.parse(**fields, tool_choice=choice).choices[0].message
+        (call,) = message.tool_calls[:1]
+        assert call.function.name == "City"
+        check_city(call.function.parsed_arguments)
+        with chat.stream(**fields, tool_choice=choice) as events:
+            joined = events.get_final_completion().choices[0].message
+        assert [c.function.arguments for c in joined.tool_calls] == [c.function.arguments for c in message.tool_calls]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_forced(asked, way):
+    """A tool that is named is called, whatever is asked; one call where only one may come."""
+    chat, fields = asked
+    choice = {"type": "function", "function": {"name": "get_weather"}}
+    message = way(chat, messages=hello(PLAIN), tools=TOOLS, tool_choice=choice, parallel_tool_calls=False, **fields)
+    message = message if isinstance(message, dict) else message.model_dump()
+    (call,) = message["tool_calls"]
+    assert call["function"]["name"] == "get_weather"
+    assert isinstance(json.loads(call["function"]["arguments"])["city"], str)
+    assert not whole(chat, messages=hello(QUESTION), tools=TOOLS, tool_choice="none", **fields).tool_calls

@@ -1,4 +1,4 @@
-"""openai-agents: its runner over the model class for chat completions, with tools that are not strict."""
+"""openai-agents: its runner over the model class for chat completions; tools are strict unless it is told otherwise."""
 import asyncio
 
 import pytest
@@ -6,17 +6,18 @@ from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, Runner, fun
 from openai import AsyncOpenAI
 from openai.types.responses import ResponseTextDeltaEvent
 
-from clients_help import FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, check_loop, check_plain, check_usage
+from clients_help import (DESCRIBE, FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, City, check_city, check_loop, check_plain,
+                          check_usage)
 
 set_tracing_disabled(True)
 
 
-def agent(server, tools=()):
+def agent(server, tools=(), strict=True, **options):
     client = AsyncOpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=120)
     return Agent(name="Weather", model=OpenAIChatCompletionsModel(model=server.name, openai_client=client),
                  model_settings=ModelSettings(temperature=0, max_tokens=MAX_TOKENS, include_usage=True),
                  instructions="You are a helpful assistant.",
-                 tools=[function_tool(f, strict_mode=False) for f in tools])
+                 tools=[function_tool(f, strict_mode=strict) for f in tools], **options)
 
 
 def whole(agent, question):
@@ -48,9 +49,24 @@ def test_plain(server):
     assert again == text and usage(used_again) == usage(used)
 
 
+@pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize("way", [whole, streamed])
-def test_loop(server, way):
-    text, pieces, used = way(agent(server, FUNCTIONS.values()), QUESTION)
+def test_loop(server, way, strict):
+    text, pieces, used = way(agent(server, FUNCTIONS.values(), strict), QUESTION)
     check_loop(text)
     assert "".join(pieces) == text and used.requests == 3
     assert used.input_tokens > used.output_tokens > 20
+
+
+@pytest.mark.parametrize("way", [whole, streamed])
+def test_output_type(server, way):
+    check_city(way(agent(server, output_type=City), DESCRIBE)[0])
+    # Beside tools an answer is a call, or in the form.
+    check_city(way(agent(server, FUNCTIONS.values(), output_type=City), DESCRIBE)[0])
+
+
+def test_forced(server):
+    """A tool that must be called; its result is the answer."""
+    a = agent(server, FUNCTIONS.values(), tool_use_behavior="stop_on_first_tool")
+    a.model_settings.tool_choice = "get_weather"
+    assert whole(a, PLAIN)[0] in ("unknown", "sunny, 24 degrees")

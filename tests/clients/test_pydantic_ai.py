@@ -1,21 +1,20 @@
-"""pydantic-ai: an agent. By itself it marks tools strict, which its profile of a model switches off."""
+"""pydantic-ai: an agent, with tools as it makes them by itself, and its ways to structured output."""
 import asyncio
 
 import pytest
-from pydantic_ai import Agent
+from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput
 from pydantic_ai.models.openai import OpenAIChatModel
-from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from clients_help import FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, check_loop, check_plain, check_usage
+from clients_help import (DESCRIBE, FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, City, check_city, check_loop, check_plain,
+                          check_usage)
 
 SETTINGS = {"temperature": 0, "max_tokens": MAX_TOKENS, "timeout": 120}
 
 
 @pytest.fixture
 def model(server):
-    return OpenAIChatModel(server.name, provider=OpenAIProvider(base_url=server.url + "/v1", api_key="none"),
-                           profile=OpenAIModelProfile(openai_supports_strict_tool_definition=False))
+    return OpenAIChatModel(server.name, provider=OpenAIProvider(base_url=server.url + "/v1", api_key="none"))
 
 
 def whole(agent, question):
@@ -54,3 +53,23 @@ def test_loop(model, way, instructions):
     check_loop(text)
     assert "".join(pieces) == text and (used.requests, used.tool_calls) == (3, 2)
     assert used.input_tokens > used.output_tokens > 20
+
+
+@pytest.mark.parametrize("output", [City, ToolOutput(City), NativeOutput(City), PromptedOutput(City)],
+                         ids=["plain", "tool", "native", "prompted"])
+def test_output(model, output):
+    agent = Agent(model, output_type=output, model_settings=SETTINGS, retries=0)
+    try:
+        check_city(agent.run_sync(DESCRIBE).output)
+    except Exception:
+        # A prompt alone, with any JSON object, is not held to the schema.
+        if not isinstance(output, PromptedOutput):
+            raise
+
+
+def test_output_streamed(model):
+    async def run():
+        async with Agent(model, output_type=City, model_settings=SETTINGS).run_stream(DESCRIBE) as result:
+            return await result.get_output()
+
+    check_city(asyncio.run(run()))

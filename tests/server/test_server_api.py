@@ -269,7 +269,9 @@ SENT = """messages model max_tokens max_completion_tokens temperature top_p top_
     cache_control thinking output_config speed reasoning_effort reasoning include_reasoning thinking_budget
     reasoning_budget reasoning_format chat_template chat_template_kwargs add_generation_prompt continue_final_message
     documents ignore_eos min_tokens skip_special_tokens truncate_prompt_tokens bad_words allowed_token_ids grammar
-    json_schema regex ebnf priority cache_salt session_id request_id lora lora_path prompt_logprobs return_token_ids
+    json_schema regex ebnf choice structured_outputs guided_json guided_regex guided_choice guided_grammar
+    guided_decoding_backend guided_whitespace_pattern structural_tag
+    priority cache_salt session_id request_id lora lora_path prompt_logprobs return_token_ids
     return_progress timings_per_token sse_ping_interval cache_prompt id_slot keep_alive options""".split()
 
 
@@ -279,12 +281,13 @@ def test_every_field_is_known(server, field):
     path, body = "/v1/chat/completions", {"messages": HELLO, "max_tokens": 1}
     if field in ("echo", "best_of", "suffix"):
         path, body = "/v1/completions", {"prompt": "a", "max_tokens": 1}
-    status, _, got = server.post(path, {**body, field: {"no": ["sense"]}})
+    nonsense = 5 if field in ("json_schema", "guided_json") else {"no": ["sense"]}
+    status, _, got = server.post(path, {**body, field: nonsense})
     if status == 200:
         assert [w["param"] for w in got["warnings"]] == [field] and got["warnings"][0]["message"]
     else:
         error = got["error"]
-        assert status == 400 and error["param"] in (field, field + ".no"), error
+        assert status == 400 and error["param"] in (field, field + ".no", field + ".type"), error
         assert error["param"] != field or error["code"] != "unknown_parameter", error
     if field not in ("messages",):
         assert server.post(path, {**body, field: None})[0] == 200
@@ -330,7 +333,9 @@ def test_fields_that_ask_for_nothing(server):
     ("allowed_token_ids", []), ("allowed_token_ids", [32000]), ("allowed_token_ids", [-1]), ("allowed_token_ids", 1),
     ("allowed_token_ids", ["a"]), ("priority", 1001), ("cache_salt", 1), ("cache_salt", "a\u0000"), ("model", 1),
     ("n_discard", -5),
-    ("response_format", {"type": "json_object"}), ("tools", {}), ("tools", [{}] * 129), ("tool_choice", "maybe"),
+    ("response_format", "json"), ("json_schema", 1), ("regex", 1), ("ebnf", "root: 1"), ("grammar", "root"),
+    ("choice", []), ("choice", [1]), ("guided_choice", "a"), ("structured_outputs", []), ("tools", {}),
+    ("tools", [{}] * 129), ("tool_choice", "maybe"),
     ("tool_choice", "required"), ("reasoning_effort", "very"), ("chat_template_kwargs", {"x": 1}),
     ("chat_template", "{{ x }}"), ("stream_options", {"include_usage": True})])
 def test_values_out_of_range(server, field, value):
@@ -478,7 +483,7 @@ TOOLS = [{"type": "function", "function": {"name": "get_weather", "description":
 
 @pytest.fixture(scope="module")
 def caller(tmp_path_factory):
-    s = Server(parrot(tmp_path_factory.mktemp("model"), CALL))
+    s = Server(parrot(tmp_path_factory.mktemp("model"), CALL), "--free-tool-calls")
     yield s
     assert s.stop() == 0
 
@@ -532,7 +537,7 @@ def test_calls_that_are_cut_short(caller):
 def test_one_call_alone(tmp_path):
     two = ["<tool_call>", '{"name": "get_weather", ', '"arguments": {"city": "A"}}', "</tool_call>", " \n", " <tool_",
            'call>{"name": "get_weather", "arguments": {"city": "B"}}', "</tool_", "call>"]
-    s = Server(parrot(tmp_path, two))
+    s = Server(parrot(tmp_path, two), "--free-tool-calls")
     try:
         both = chat(s, tools=TOOLS, temperature=0)["choices"][0]["message"]["tool_calls"]
         assert [json.loads(c["function"]["arguments"])["city"] for c in both] == ["A", "B"]
@@ -548,7 +553,7 @@ def test_one_call_alone(tmp_path):
     ({"type": "function", "function": {}}, "tools[0].function.name"),
     ({"type": "function", "function": {"name": "f", "colour": 1}}, "tools[0].function.colour"),
     ({"type": "function", "function": {"name": "f", "parameters": []}}, "tools[0].function.parameters"),
-    ({"type": "function", "function": {"name": "f", "strict": True}}, "tools[0].function.strict")])
+    ({"type": "function", "function": {"name": "f", "strict": 1}}, "tools[0].function.strict")])
 def test_tools_that_are_none(server, tool, param):
     refused(server.post("/v1/chat/completions", {"messages": HELLO, "tools": [tool]}), 400, param)
 

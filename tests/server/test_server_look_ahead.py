@@ -95,7 +95,7 @@ def test_calls_that_are_rewritten(tmp_path):
     pieces = ["<think>", "\nWhere is ", "it warm?", "\n", "</think>", "\n\n", "<tool_call>", "\n{\"name\":",
               "\"get_weather\",", "\"arguments\":", "{\"city\":\"", "Zurich\"}}", "\n ", "</tool_call>"]
     model = parrot(tmp_path, pieces)
-    s = Server(model)
+    s = Server(model, "--free-tool-calls")
     try:
         first, _ = chat(s, ASKED, temperature=0, tools=tools)
         (each,) = first["tool_calls"]

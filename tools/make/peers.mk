@@ -19,4 +19,13 @@ test-clients: SHELL := bash
 test-clients: all
 	$(Q). tools/setup.sh; need_clients || exit 0; tools/fetch-models smollm2 >/dev/null; \
 	  PYTHON="$$QUERN_CLIENTS" QUERN=$(B)/quern tests/run $(wildcard tests/clients/test_*.py)
-.PHONY: test-mlx run-mlx test-peft test-clients
+# Random walks through constraints, WALKS of each of SCHEMAS schemas: every finished text must be valid by our validator and by
+# PyPI's jsonschema, which is installed at the first run.
+WALKS ?= 100
+SCHEMAS ?= 100
+test-constrain: SHELL := bash
+test-constrain: $(B)/tests/constrain/walk_test
+	$(Q). tools/setup.sh; need_jsonschema || exit 0; \
+	  QUERN_WALK_SEEDS=$(WALKS) QUERN_WALK_SCHEMAS=$(SCHEMAS) QUERN_WALK_OUT=$(B)/walks.jsonl $< && \
+	  "$$QUERN_JSONSCHEMA" tests/constrain/check_walks.py "$${QUERN_FIXTURES:-../shared/fixtures}/json_schema/maskbench.jsonl.gz" $(B)/walks.jsonl
+.PHONY: test-constrain test-mlx run-mlx test-peft test-clients

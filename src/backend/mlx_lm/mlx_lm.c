@@ -249,6 +249,7 @@ static qn_status check_steps(const qn_generate_options *o)
         {o->dry_multiplier > 0, "dry_multiplier"},
         {o->n_bad_words || o->n_bad_ids, "bad words"},
         {o->allowed_ids != NULL, "list of allowed ids"},
+        {o->constraint != NULL, "constraints"},
     };
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
         if (steps[i].is_set) return refuse(steps[i].name);

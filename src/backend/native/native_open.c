@@ -157,6 +157,7 @@ void qn_native_close(void *model)
     qn_fingerprint_free(m->fingerprint);
     qn_scheduler_free(m->scheduler);
     qn_native_draft_close(m->draft, m->engine);
+    qn_native_free_constraints(m);
     qn_engine_close(m->engine);
     qn_chat_text_close(m->text);
     qn_buf_free(&m->notes);
@@ -174,6 +175,7 @@ qn_status qn_native_open_as(const char *path, const char *source, const char *ba
     native_model *m = qn_calloc(1, sizeof *m);
     if (!m) return QN_E_NOMEM;
     pthread_mutex_init(&m->lock, NULL);
+    pthread_mutex_init(&m->constraints_lock, NULL);
     m->backend = backend;
     m->path = qn_strdup(path);
     m->file = options->file ? qn_strdup(options->file) : NULL;

@@ -5,14 +5,16 @@
 #include <pthread.h>
 #include <quern/backend.h>
 
+#include "backend/text/model_text.h"
 #include "base/buf.h"
+#include "constrain/constraint.h"
 #include "engine/clients/handles.h"
 #include "engine/machine/fingerprint.h"
 #include "engine/schedule/scheduler.h"
 #include "model/config/sampling_defaults.h"
 #include "text/chat/chat.h"
 
-/* Read-only once it is open, but for the speeds. */
+/* Read-only once it is open, but for the speeds and the constraints. */
 typedef struct {
     char *path, *file; /* file: of qn_model_options; NULL: none was named */
     const char *backend;
@@ -31,6 +33,10 @@ typedef struct {
     pthread_mutex_t lock; /* of what follows */
     size_t wired_limit_bytes, wired_bytes;
     double prefill_tokens_per_sec, decode_tokens_per_sec; /* of the last generation that ended */
+    pthread_mutex_t constraints_lock;                     /* of what follows (native_constraint.c) */
+    qn_vocabulary *vocabulary;                            /* NULL: nobody needed it yet */
+    qn_constraint_cache *constraints;                     /* the same */
+    size_t constraints_bytes;                             /* of both, in the ledger */
 } native_model;
 
 /* native_open.c: qn_native_open_as (native.h), and its end. */
@@ -55,6 +61,12 @@ qn_status qn_native_check_no_places(const native_model *m, const int32_t *ids, s
  * of the same chat begins with, too (0: not known). */
 qn_status qn_native_prompt(native_model *m, const qn_prompt *prompt, int32_t **ids, int64_t *n_ids,
                            int64_t *n_stable);
+
+/* native_constraint.c: as backend.h says. */
+qn_status qn_native_constraint_open(void *model, const qn_constraint_options *options, qn_constraint **out);
+qn_status qn_native_constraint_fit(void *model, const qn_prompt *prompt, qn_constraint *constraint,
+                                   qn_constraint **out);
+void qn_native_free_constraints(native_model *m);
 
 /* native_cache.c: the functions of cache.h. */
 qn_status qn_native_cache_forward(void *model, const int32_t *ids, int64_t n_ids, void *cache, float *logits,

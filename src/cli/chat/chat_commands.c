@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "cli/options/form.h"
 #include "cli/options/prompt_cache.h"
 #include "cli/term/input.h"
 #include "cli/term/out.h"
@@ -143,6 +144,55 @@ out:
     qn_buf_free(&path);
     qn_buf_free(&text);
     return status;
+}
+
+/* ---- the form of answers ---- */
+
+static qn_status say_form(const qn_chat_state *c)
+{
+    qn_buf b = {0};
+    qn_buf_puts(&b, !c->form ? "answers are free; /format json, schema FILE, regex R, grammar FILE or "
+                               "choices A,B gives them a form"
+                    : c->form_name.length
+                        ? c->form_name.data
+                        : "answers have the form of the command line; /format off frees them");
+    return qn_chat_turn_say(c, &b);
+}
+
+static qn_status open_form(qn_chat_state *c, const char *kind, const char *value, qn_constraint **out)
+{
+    const int is_schema = strcmp(kind, "schema") == 0, is_grammar = strcmp(kind, "grammar") == 0;
+    qn_form_options o = {0};
+    qn_buf path = {0};
+    if (strcmp(kind, "json") == 0 && !value[0]) return qn_form_open_object(c->model, out);
+    if (strcmp(kind, "regex") == 0) o.regex = value;
+    if (strcmp(kind, "choices") == 0 && value[0]) o.choices = value;
+    if (o.regex || o.choices) return qn_form_open(c->model, &o, out);
+    if (!is_schema && !is_grammar)
+        return qn_fail(QN_E_ARG,
+                       "/format: it takes json, schema FILE, regex R, grammar FILE, choices A,B or off");
+    qn_status status = resolve_path(value, &path);
+    *(is_schema ? &o.json_schema : &o.grammar) = path.data;
+    if (status == QN_OK) status = qn_form_open(c->model, &o, out);
+    qn_buf_free(&path);
+    return status;
+}
+
+/* A form that is refused leaves the old one. */
+static qn_status run_format(qn_chat_state *c, const char *rest)
+{
+    char kind[16];
+    qn_constraint *form = NULL;
+    const size_t n = strcspn(rest, " \t\n");
+    const char *value = rest + n + strspn(rest + n, " \t\n");
+    if (!n) return say_form(c);
+    snprintf(kind, sizeof kind, "%.*s", n < sizeof kind ? (int)n : 0, rest);
+    if (strcmp(kind, "off") != 0 || value[0]) QN_TRY(open_form(c, kind, value, &form));
+    qn_buf_reset(&c->form_name);
+    if (form) qn_buf_printf(&c->form_name, "answers have the form: %s", rest);
+    qn_constraint_close(c->form);
+    c->form = c->session.settings.o.constraint = form;
+    return c->form_name.status != QN_OK ? c->form_name.status : say_form(c);
 }
 
 /* ---- settings ---- */
@@ -414,6 +464,8 @@ static const chat_command commands[] = {
     {"/save", " FILE", "write the conversation and settings to a file", run_save},
     {"/load", " FILE", "continue a conversation that /save wrote", run_load},
     {"/read", " FILE", "put a text file before your next message", run_read},
+    {"/format", " [FORM]", "the form of answers: json, schema FILE, regex R, grammar FILE, choices A,B, off",
+     run_format},
     {"/stats", "", "tokens, speeds, context, memory", run_stats},
     {"/bye", "", "leave (also /exit, /quit, Ctrl-D)", run_quit},
     {"/exit", "", NULL, run_quit},

@@ -20,6 +20,8 @@ typedef struct {
     qn_chat_session session;
     qn_chat_screen screen;
     qn_buf attached;                                     /* text of files, for the next message */
+    qn_constraint *form;                                 /* of the answers; NULL: they are free */
+    qn_buf form_name;                                    /* as the user gave it */
     int json, wraps, shows_stats, is_leaving, was_asked; /* was_asked: a line was entered */
     int64_t n_context;   /* tokens that the conversation takes; -1: to be counted */
     int has_warned;      /* that the context is nearly full */

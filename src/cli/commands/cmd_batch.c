@@ -1,6 +1,7 @@
 /* quern batch: answers to a list of prompts, in its order, one JSON object a line. */
 #include <quern/quern.h>
 
+#include "base/mem.h"
 #include "cli/command.h"
 #include "cli/commands/list_run.h"
 #include "cli/term/interrupt.h"
@@ -43,7 +44,25 @@ static qn_status print(qn_list_run *run, const qn_batch_result *r)
     return qn_out_line(&b);
 }
 
-static qn_status answer(qn_list_run *run)
+/* What a line says of the form of its answer: choices are one, too. */
+static qn_status open_forms(qn_list_run *run, qn_constraint **forms)
+{
+    for (size_t i = 0; i < run->list.n; i++) {
+        const qn_prompt_line *p = &run->list.lines[i];
+        const char *name = p->form ? p->form_name : "choices";
+        if (!p->form && !p->choices) continue;
+        qn_status status =
+            p->form && p->choices
+                ? qn_fail(QN_E_FORMAT, "an answer has one form: %s or choices", p->form_name)
+                : qn_form_open_json(run->model, name, p->form ? p->form : p->choices, &forms[i]);
+        if (status != QN_OK)
+            return qn_fail_prefix(status, "%s: line %lld", run->list.name, (long long)p->line);
+        run->list.prompts[i].constraint = forms[i];
+    }
+    return QN_OK;
+}
+
+static qn_status generate(qn_list_run *run)
 {
     const batch_options *o = run->user;
     qn_batch *batch = NULL;
@@ -66,6 +85,20 @@ static qn_status answer(qn_list_run *run)
     return status;
 }
 
+static qn_status answer(qn_list_run *run)
+{
+    batch_options *o = run->user;
+    qn_constraint **forms = qn_calloc(run->list.n, sizeof *forms);
+    if (!forms) return QN_E_NOMEM;
+    qn_status status = qn_form_open(run->model, &o->sampling.form, &o->sampling.o.constraint);
+    if (status == QN_OK) status = open_forms(run, forms);
+    if (status == QN_OK) status = generate(run);
+    for (size_t i = 0; i < run->list.n; i++) qn_constraint_close(forms[i]);
+    qn_constraint_close(o->sampling.o.constraint);
+    qn_free(forms);
+    return status;
+}
+
 static const qn_arg_group batch_groups[] = {
     {NULL, batch_args, 0, NULL},
     {"Prompts", qn_prompt_list_args, AT(list.from), qn_prompt_list_rules},
@@ -75,7 +108,9 @@ static const qn_arg_group batch_groups[] = {
 const qn_arg_spec qn_batch_spec = {"quern batch MODEL [-f PROMPTS] [options]",
                                    "Answers a list of prompts, many at a time. The answers are printed in "
                                    "the list's order as JSON, one\nper line. If a prompt fails, its line "
-                                   "reports the error, and the other prompts are still answered.",
+                                   "reports the error, and the other prompts are still answered. With "
+                                   "--jsonl a line may name the form\nof its answer: \"json_schema\", "
+                                   "\"regex\", \"grammar\" or \"choices\".",
                                    batch_groups,
                                    1,
                                    1,
@@ -89,5 +124,6 @@ int qn_cmd_batch(int argc, char **argv)
     if (qn_args_parse(&qn_batch_spec, &o, argc, argv, &path, &n, &code)) return code;
     if (qn_sampling_finish("batch", &o.sampling)) return QN_EXIT_USAGE;
     o.sampling.o.logprobs = o.logprobs;
+    o.list.takes_forms = 1;
     return qn_list_run_command("batch", path, &o.list, NULL, answer, &o);
 }

@@ -146,6 +146,8 @@ static qn_status run(qn_chat_state *c, const char *path, chat_options *o, int ar
     }
     choose_sampling(&o->sampling, &c->info);
     c->session.settings.o = o->sampling.o;
+    QN_TRY(qn_form_open(c->model, &o->sampling.form, &c->form));
+    c->session.settings.o.constraint = c->form;
     qn_chat_screen_open(&c->screen);
     if (o->saved) QN_TRY(qn_chat_command_load(c, o->saved));
     if (o->saved) keep_given(&c->session.settings.o, argc, argv);
@@ -190,6 +192,8 @@ int qn_cmd_chat(int argc, char **argv)
     qn_chat_screen_close(&c.screen);
     qn_chat_session_end(&c.session);
     qn_buf_free(&c.attached);
+    qn_buf_free(&c.form_name);
+    qn_constraint_close(c.form);
     qn_model_close(&c.model);
     qn_load_end(&o.load);
     return code;

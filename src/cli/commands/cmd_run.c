@@ -313,6 +313,7 @@ int qn_cmd_run(int argc, char **argv)
     if (status == QN_OK) status = qn_load_open(n ? path : QN_SEED, &o.load, &model);
     if (status == QN_OK && !n) status = qn_note_seed("run", model);
     qn_interrupt_start(); /* until here Ctrl-C just ends the process: nothing is half done */
+    if (status == QN_OK) status = qn_form_open(model, &o.sampling.form, &o.sampling.o.constraint);
     keeps = status == QN_OK && o.prompt_cache && qn_prompt_cache_load(model, o.prompt_cache);
     if (status == QN_OK && o.ids_path)
         status = generate(
@@ -327,6 +328,7 @@ int qn_cmd_run(int argc, char **argv)
            : end == QN_END_CANCELLED ? QN_EXIT_INTERRUPTED
                                      : QN_EXIT_OK;
 out:
+    qn_constraint_close(o.sampling.o.constraint);
     qn_model_close(&model);
     qn_load_end(&o.load);
     qn_id_rows_free(&ids);

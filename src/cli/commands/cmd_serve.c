@@ -31,7 +31,7 @@ typedef struct {
     double ping_s;
     qn_arg_list keys, hosts, origins;
     size_t body_max_bytes;
-    int template_kwargs, pooling, speculate, no_look_ahead, verbose;
+    int template_kwargs, free_tool_calls, pooling, speculate, no_look_ahead, verbose;
 } serve_options;
 
 #define AT(field) offsetof(serve_options, field)
@@ -62,6 +62,8 @@ static const qn_arg serve_args[] = {
      "send a comment, which clients ignore, on a stream that was silent for this long (default 5; 0: never)"},
     {"--template-kwargs", 0, QN_ARG_FLAG, AT(template_kwargs), 0, 0, NULL,
      "let requests set variables of the chat template (chat_template_kwargs)"},
+    {"--free-tool-calls", 0, QN_ARG_FLAG, AT(free_tool_calls), 0, 0, NULL,
+     "do not hold calls of tools to the tools' schemas, unless a tool is strict or a call is forced"},
     {"--pooling", 0, QN_ARG_CHOICE, AT(pooling), 0, 0, "mean|last|cls",
      "hidden states that make an embedding (default mean)"},
     {"--speculate", 0, QN_ARG_CHOICE, AT(speculate), 0, 0, "lookup|off",
@@ -200,6 +202,7 @@ int qn_cmd_serve(int argc, char **argv)
                                           .ping_ms = (int64_t)ceil(o.ping_s * 1000)},
                                  .model_name = o.model_name,
                                  .allow_template_kwargs = o.template_kwargs,
+                                 .free_tool_calls = o.free_tool_calls,
                                  .no_look_ahead = o.no_look_ahead,
                                  .n_draft = o.speculate == 0 ? QN_DRAFT_TOKENS_MAX : 0,
                                  .pooling = (qn_pooling)o.pooling,

@@ -10,6 +10,7 @@
 #include "cli/options/options.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
+#include "cli/train/answer_check.h"
 #include "cli/train/config_file.h"
 #include "cli/train/train_options.h"
 #include "cli/train/train_progress.h"
@@ -309,6 +310,7 @@ static qn_status run(run_state *r, const qn_train_cli *o, int argc, char **argv)
 
 static int train(const qn_train_cli *o, int argc, char **argv)
 {
+    if (o->schema && qn_answers_check(o->o.data_path, o->o.mask, o->schema) != QN_OK) return qn_out_fail();
     run_state r = {.about = {.options = o->o}, .valid_loss = NAN, .best_loss = NAN};
     qn_train_progress_open(&r.progress);
     if (r.progress.is_live) {

@@ -19,6 +19,16 @@ static qn_status fill_prompts(qn_list_run *run, const qn_list_options *o)
     return qn_prompt_list_finish(&run->list, as_chats, o->system);
 }
 
+static qn_status check_forms(const qn_prompt_list *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (l->lines[i].form)
+            return qn_fail(QN_E_FORMAT,
+                           "%s: line %lld: \"%s\" is for answers, and this command generates none", l->name,
+                           (long long)l->lines[i].line, l->lines[i].form_name);
+    return QN_OK;
+}
+
 int qn_list_run_command(const char *name, const char *path, qn_list_options *o,
                         qn_status (*prepare)(qn_list_run *run), qn_status (*call)(qn_list_run *run),
                         void *user)
@@ -27,6 +37,7 @@ int qn_list_run_command(const char *name, const char *path, qn_list_options *o,
     if (!o->from.path && !o->from.texts.n && isatty(STDIN_FILENO))
         return qn_args_fail(name, "no prompts: give a file by -f, texts by -p, or pipe them in");
     qn_status status = qn_prompt_list_read(&o->from, o->whole, &run.list);
+    if (status == QN_OK && !o->takes_forms) status = check_forms(&run.list);
     if (status == QN_OK && prepare) status = prepare(&run);
     if (status == QN_OK) status = qn_load_open_for(path, &o->load, run.list.n, &run.model);
     if (status == QN_OK) status = fill_prompts(&run, o);

@@ -26,6 +26,7 @@ typedef struct {
     int whole;          /* a file is one text, unless it is JSON */
     int raw;            /* texts are taken as they are, even if the model has a chat template */
     const char *system; /* the system message before each text that becomes a chat, or NULL */
+    int takes_forms;    /* lines may say what form their answers have */
 } qn_list_options;
 
 /* Runs the command `name` on the model at path and returns the exit code; o->load is ended. prepare reads

@@ -63,6 +63,14 @@ static int put_piece(const char *bytes, size_t n, void *user)
     return ((qn_buf *)user)->status != QN_OK;
 }
 
+/* The forms of answers, besides choices. */
+static int is_form(const char *key, const json_t *value)
+{
+    if (strcmp(key, "json_schema") == 0)
+        return json_is_object(value) || json_is_boolean(value) || json_is_string(value);
+    return (strcmp(key, "regex") == 0 || strcmp(key, "grammar") == 0) && json_is_string(value);
+}
+
 /* The one key of an object that says what the prompt is. */
 static qn_status take_member(const qn_prompt_list *l, qn_prompt_line *p, const char *key, const json_t *value)
 {
@@ -79,10 +87,16 @@ static qn_status take_member(const qn_prompt_list *l, qn_prompt_line *p, const c
         return status;
     } else if (strcmp(key, "choices") == 0 && json_is_array(value)) {
         p->choices = value;
+    } else if (is_form(key, value)) {
+        if (p->form)
+            return qn_fail(QN_E_FORMAT, "%s: line %lld: an answer has one form: %s or %s", l->name,
+                           (long long)p->line, p->form_name, key);
+        p->form = value;
+        p->form_name = key;
     } else {
         return qn_fail(QN_E_FORMAT,
-                       "%s: line %lld: \"%.40s\" is none of \"prompt\" (a text), \"messages\", \"ids\" and "
-                       "\"choices\" (lists)",
+                       "%s: line %lld: \"%.40s\" is none of \"prompt\" (a text), \"messages\", \"ids\", "
+                       "\"choices\" (lists), \"json_schema\", \"regex\" and \"grammar\"",
                        l->name, (long long)p->line, key);
     }
     return QN_OK;

@@ -24,6 +24,8 @@ typedef struct {
     qn_ids ids;
     qn_buf messages;       /* JSON */
     const json_t *choices; /* a list of strings and lists of ids; NULL: none */
+    const json_t *form;    /* of its answer, if it is no choice; NULL: none */
+    const char *form_name; /* "json_schema", "regex" or "grammar" */
     json_t *json;          /* the line, of which text and choices are parts; NULL: it is no JSON */
     int64_t line;          /* from 1 on */
     qn_message chat[2];    /* of a text that becomes one */

@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "cli/options/args.h"
+#include "cli/options/form.h"
 
 /* Fields of the API's own structure that have a different C type than args.h writes stand beside it. */
 typedef struct {
@@ -35,6 +36,7 @@ typedef struct {
     int32_t repeat_last_n, dry_last_n; /* 0: what looks at them is off; -1: they have no end */
     qn_arg_list stop, stop_ids, bias, breakers, bad_words, bad_ids, allowed_ids;
     const char *order, *samplers;
+    qn_form_options form; /* compiled once there is a model: qn_form_open */
     qn_sampler_step steps[QN_SAMPLER_COUNT];
     int32_t ids[QN_ARG_LIST_MAX];
     qn_logit_bias biases[QN_ARG_LIST_MAX];

@@ -69,6 +69,14 @@ const qn_arg qn_sampling_args[] = {
      "repeat_penalty, dry, top_n_sigma, typical_p, top_p, min_p, top_k, xtc, temperature, mirostat)"},
     {"--samplers", 0, QN_ARG_TEXT, SAMPLING(samplers), 0, 0, "LIST",
      "the same as --sampler-order, with ; or , between the steps; llama.cpp's names work too"},
+    {"--json-schema", 0, QN_ARG_TEXT, SAMPLING(form.json_schema), 0, 0, "FILE",
+     "answer with JSON that satisfies the schema in FILE"},
+    {"--regex", 0, QN_ARG_TEXT, SAMPLING(form.regex), 0, 0, "R",
+     "answer with a text that matches the regular expression R as a whole"},
+    {"--grammar", 0, QN_ARG_TEXT, SAMPLING(form.grammar), 0, 0, "FILE",
+     "answer with a text of the grammar in FILE: GBNF (`::=`) or Lark (`:`)"},
+    {"--choices", 0, QN_ARG_TEXT, SAMPLING(form.choices), 0, 0, "A,B",
+     "answer with one of these texts; a JSON array if they have commas"},
     {"--stop", 0, QN_ARG_LIST, SAMPLING(stop), 0, 0, "TEXT",
      "end the answer before this text; may be repeated"},
     {"--stop-id", 0, QN_ARG_LIST, SAMPLING(stop_ids), 0, 0, "ID",
@@ -88,6 +96,9 @@ const qn_arg qn_sampling_args[] = {
 
 const qn_arg_rule qn_sampling_rules[] = {
     {"--samplers", "--sampler-order", NULL, "both set the order of the steps"},
+    {"--json-schema", "--regex --grammar --choices", NULL, "an answer has one form"},
+    {"--regex", "--grammar --choices", NULL, "an answer has one form"},
+    {"--grammar", "--choices", NULL, "an answer has one form"},
     {0},
 };
 

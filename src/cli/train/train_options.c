@@ -113,6 +113,8 @@ const qn_arg qn_train_data_args[] = {
      "maximum lines per batch (default: as many as --batch-tokens allows)"},
     {"--batch-tokens", 0, QN_ARG_INT64, AT(o.batch_tokens), 1, INT32_MAX, "N",
      "maximum tokens per batch (default: --batch-size times --max-length)"},
+    {"--schema", 0, QN_ARG_TEXT, AT(schema), 0, 0, "FILE",
+     "warn where an answer of the data does not satisfy the JSON schema in FILE"},
     {"--in-order", 0, QN_ARG_FLAG, AT(o.in_order), 0, 0, NULL,
      "read lines in the file's order in every epoch (default: shuffled)"},
     {"--strict", 0, QN_ARG_FLAG, AT(o.strict), 0, 0, NULL,

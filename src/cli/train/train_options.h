@@ -10,7 +10,7 @@
  * something, stand beside it. */
 typedef struct {
     qn_train_options o;
-    const char *config, *layers;
+    const char *config, *layers, *schema;
     int method, init, adapter_type, layout, save_type, optimizer, schedule, precision, mask;
     double beta1, beta2, eps, lr, weight_decay, clip_norm; /* negative: not given */
     float alpha;

@@ -49,7 +49,7 @@ static inline const uint32_t *qn_dfa_rows_get(const qn_dfa_rows *r, int32_t id, 
 {
     const size_t *begins = r->begins.at;
     *n = begins[id + 1] - begins[id];
-    return (const uint32_t *)r->words.at + begins[id];
+    return *n ? (const uint32_t *)r->words.at + begins[id] : NULL; /* rows that are all empty have no words */
 }
 
 /* An automaton that is being built: total or, with state 0 dead, sparse in what matters. */

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "constrain/validate/validate.h"
 #include "engine/machine/images.h"
 #include "engine/schedule/request.h"
 #include "engine/schedule/speculate.h"
@@ -14,6 +15,8 @@ typedef struct {
     qn_token_stream *decoder;
     qn_stop stop;
     int64_t n_given;   /* tokens */
+    int keeps_answer;  /* it may be JSON that has a schema */
+    qn_buf answer;     /* the whole text, then */
     int is_over;       /* its end event was given */
     qn_end end;        /* why it ends though its request has not; QN_END_NONE: it does not */
     qn_status failure; /* of QN_END_ERROR */
@@ -103,6 +106,26 @@ static qn_status make_words(qn_run *r, const qn_run_prompt *prompt, const qn_gen
                         &r->words);
 }
 
+static int is_schema(const qn_constraint *c)
+{
+    return c && qn_constraint_get_source(c)->kind == QN_CONSTRAIN_JSON_SCHEMA;
+}
+
+/* Of the form, if the answers have one. */
+static qn_status make_form(qn_run *r, qn_request *q, int64_t i_row, const qn_generate_options *o)
+{
+    qn_constraint *own = o->row_constraints ? o->row_constraints[i_row] : NULL,
+                  *c = own ? own : o->constraint;
+    const qn_form_ends ends = {.n_vocab = qn_engine_config(r->model.engine)->vocab_size,
+                               .stop_ids = r->stop_ids,
+                               .n_stop_ids = r->n_stop_ids,
+                               .end_ids = r->model.stop_ids,
+                               .n_end_ids = o->ignore_eos ? r->model.n_stop_ids : 0};
+    if (!c) return QN_OK;
+    r->rows[i_row].keeps_answer = is_schema(c) || is_schema(o->alternative);
+    return qn_form_new(c, o->alternative, &ends, q->sampler, &q->form);
+}
+
 /* What a row works with is made before the first step, so that a step allocates nothing of its own. */
 static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt, const qn_generate_options *o)
 {
@@ -137,11 +160,13 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
     q->room = room_of(r, o);
     q->logprobs = o->logprobs;
     q->n_top = o->n_top_logprobs;
+    QN_TRY(make_form(r, q, i_row, o));
     if (o->n_draft) QN_TRY(qn_request_speculate(q, o->n_draft, r->model.draft_engine));
     w->stop.set = r->stop_set;
     if (r->model.tokenizer) QN_TRY(qn_token_stream_new(r->model.tokenizer, 0, &w->decoder));
-    if (ids.n_ids < q->room) return QN_OK;
-    w->end = QN_END_LENGTH; /* nothing fits behind it */
+    const int is_over = q->form && qn_form_is_over(q->form);
+    if (!is_over && ids.n_ids < q->room) return QN_OK;
+    w->end = is_over ? QN_END_STOP : QN_END_LENGTH; /* nothing may come, or nothing fits behind it */
     atomic_init(&q->is_unwanted, 1);
     return QN_OK;
 }
@@ -245,8 +270,9 @@ static qn_status decode_rest(qn_run *r, row *w)
     return qn_stop_flush(&w->stop, &r->text);
 }
 
-static void put_text(qn_run *r, qn_token *out)
+static void put_text(qn_run *r, row *w, qn_token *out)
 {
+    if (w->keeps_answer) qn_buf_append(&w->answer, r->text.data, r->text.length);
     out->text = r->text.length ? r->text.data : "";
     out->text_bytes = r->text.length;
 }
@@ -262,7 +288,7 @@ static void give_token(qn_run *r, int64_t i_row, const qn_drawn *d, qn_token *ou
     out->logprob = d->logprob;
     out->top = d->top;
     out->n_top = d->n_top;
-    put_text(r, out);
+    put_text(r, w, out);
     w->n_given++;
     r->n_generated++;
     if (status != QN_OK) {
@@ -271,6 +297,44 @@ static void give_token(qn_run *r, int64_t i_row, const qn_drawn *d, qn_token *ou
     } else if (w->stop.hit) {
         end_row(r, i_row, QN_END_STOP_STRING);
     }
+}
+
+/* The part of an answer that has the form: what is behind the mark of reasoning, if there is one. */
+static const char *find_form(const qn_buf *answer, const qn_constraint_source *source, size_t *n)
+{
+    const char *mark =
+        source->after ? memmem(answer->data, answer->length, source->after, source->n_after) : NULL;
+    const char *at = mark ? mark + source->n_after : answer->data;
+    *n = answer->length - (size_t)(at - answer->data);
+    return at;
+}
+
+/* An answer in JSON is compared with its schema once more, by a validator that shares nothing with what held it to
+ * the form. What the validator cannot decide passes. */
+static qn_status check_answer(const row *w, const qn_request *q)
+{
+    const qn_constraint_source *source = qn_form_get_source(q->form);
+    qn_schema *schema = NULL;
+    qn_schema_report report = {0};
+    size_t n;
+    if (w->answer.status != QN_OK) return w->answer.status;
+    if (!w->answer.length || !source || source->kind != QN_CONSTRAIN_JSON_SCHEMA) return QN_OK;
+    const char *text = find_form(&w->answer, source, &n);
+    qn_status status = qn_schema_open(source->text, source->n, NULL, &schema);
+    if (status != QN_OK) return status == QN_E_NOMEM ? status : QN_OK;
+    status = qn_schema_validate_text(schema, text, n, &report);
+    if (status == QN_OK && !report.is_valid)
+        status = qn_fail(QN_E_INTERNAL, "the answer does not satisfy its schema: %s: %s: %s",
+                         report.n_failures ? report.failures[0].instance : "",
+                         report.n_failures ? report.failures[0].keyword : "",
+                         report.n_failures ? report.failures[0].message : "it is not valid");
+    else if (status == QN_E_FORMAT)
+        status = qn_fail_prefix(QN_E_INTERNAL, "the answer is no JSON, which its schema asks for");
+    else if (status == QN_E_UNSUPPORTED)
+        status = QN_OK;
+    qn_schema_report_clear(&report);
+    qn_schema_close(schema);
+    return status;
 }
 
 /* why: QN_END_NONE where the request has ended by itself. */
@@ -286,9 +350,10 @@ static qn_status give_end(qn_run *r, int64_t i_row, qn_end why, qn_token *out)
     }
     if (status == QN_OK) status = decode_rest(r, w);
     if (status == QN_OK && w->stop.hit) why = QN_END_STOP_STRING;
+    put_text(r, w, out);
+    if (status == QN_OK && why == QN_END_STOP && w->keeps_answer) status = check_answer(w, q);
     out->end = status == QN_OK ? why : QN_END_ERROR;
     out->position = q->n_prompt + w->n_given;
-    put_text(r, out);
     w->is_over = 1;
     r->n_over++;
     return status;
@@ -387,12 +452,14 @@ static void free_run(qn_client *client)
         row *w = &r->rows[i];
         qn_request *q = &r->requests[i];
         qn_adapters_release(qn_engine_adapters(r->model.engine), q->adapter);
+        qn_form_free(q->form);
         qn_sampler_free(q->sampler);
         qn_images_free(q->images);
         qn_ledger_release(qn_engine_ledger(r->model.engine), QN_LEDGER_OTHER, q->held_bytes);
         qn_request_end(q);
         qn_token_stream_free(w->decoder);
         qn_stop_end(&w->stop);
+        qn_buf_free(&w->answer);
     }
     qn_stop_set_free(r->stop_set);
     qn_words_free(r->words);

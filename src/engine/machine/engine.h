@@ -147,6 +147,9 @@ typedef int qn_step_stop_fn(void *user);
  * QN_E_FULL: no pages; QN_E_NOMEM: the memory limit. */
 qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn_step_logits_fn *logits,
                          qn_step_stop_fn *stop, void *user);
+/* fn is called in each step, behind each chunk that the device has been given and before its logits are waited for:
+ * the device may be computing meanwhile. It must not use the engine. NULL: nobody is called. */
+void qn_engine_set_meanwhile(qn_engine *e, void (*fn)(void *user), void *user);
 /* For tests and inspection: sees every step of every program, in place of the probes. */
 void qn_engine_set_probe(qn_engine *e, qn_probe_fn *probe, void *user);
 /* For who emits; any thread. */

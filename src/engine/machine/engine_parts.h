@@ -77,6 +77,8 @@ struct qn_engine {
     int64_t keep_positions; /* for tests, see qn_engine_options */
     size_t tables_bytes;    /* of pools and block tables, in the ledger */
     qn_wired wired;
+    void (*meanwhile)(void *user); /* see qn_engine_set_meanwhile */
+    void *meanwhile_user;
     qn_probe_fn *probe; /* that of qn_engine_set_probe; NULL: probes, where they ask for it */
     void *probe_user;
     qn_probes probes;

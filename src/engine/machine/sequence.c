@@ -333,6 +333,12 @@ static qn_status give_logits(qn_engine *e, int64_t n_feeds, const qn_feed *feeds
     return give_rows(e, n_feeds, feeds, n_parts, parts, 1, logits, user);
 }
 
+void qn_engine_set_meanwhile(qn_engine *e, void (*fn)(void *user), void *user)
+{
+    e->meanwhile = fn;
+    e->meanwhile_user = user;
+}
+
 qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn_step_logits_fn *logits,
                          qn_step_stop_fn *stop, void *user)
 {
@@ -367,6 +373,7 @@ qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn
             e->fed[e->parts[i].feed] += e->parts[i].n;
             commit(e, feeds[e->parts[i].feed].sequence, e->parts[i].n);
         }
+        if (e->meanwhile) e->meanwhile(e->meanwhile_user);
         QN_TRY(give_logits(e, n_feeds, feeds, n_parts, e->parts, logits, user));
     }
 }

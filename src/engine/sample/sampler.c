@@ -34,8 +34,15 @@ struct qn_sampler {
     int32_t *n_seen;     /* [n_vocab] how often each token is in the window; NULL: it is of all tokens */
     int64_t first_drawn; /* how many tokens came before the first that was drawn; -1: none was */
     int is_adjusted;     /* the chain begins with changed logits, which lie in the space */
-    float *space;        /* [n_vocab] NULL: nothing changes logits and no step edits */
+    int takes_masks;
+    int is_best; /* a mask has not changed which token was the last */
+    const qn_logits_kernels *kernels;
+    const uint32_t *mask; /* NULL: none is set */
+    float *space;         /* [n_vocab] NULL: nothing changes logits and no step edits */
 };
+
+/* What few candidates a mask leaves are listed at once. */
+enum { FEW = 4096 };
 
 /* Draws of XTC are others than those of tokens. */
 static const uint64_t XTC_SEED = UINT64_C(0x7874632d64726177);
@@ -94,9 +101,9 @@ static int has_step(const qn_sampler *s, qn_sampler_step step)
     return 0;
 }
 
-int qn_sampler_is_plain(const qn_sampler *s)
+int qn_sampler_takes_best(const qn_sampler *s)
 {
-    return s->temperature == 0 && !s->n_order && !s->is_adjusted;
+    return s->temperature == 0 && !s->n_order && !s->is_adjusted && (!s->takes_masks || s->is_best);
 }
 
 static qn_status take_additions(qn_sampler *s, const qn_generate_options *o)
@@ -138,13 +145,31 @@ static qn_status take_history(qn_sampler *s, const qn_generate_options *o)
     return longest > 0 ? qn_history_new(longest, &s->history) : QN_OK;
 }
 
+static qn_status make_space(qn_sampler *s)
+{
+    if (s->space) return QN_OK;
+    if (!(s->space = qn_alloc_array((size_t)s->n_vocab, sizeof *s->space))) return QN_E_NOMEM;
+    qn_candidates_set_space(s->candidates, s->space);
+    return QN_OK;
+}
+
 static qn_status take_space(qn_sampler *s)
 {
     if (!s->is_adjusted && !s->dry && !has_step(s, QN_SAMPLER_TYPICAL_P) && !has_step(s, QN_SAMPLER_XTC))
         return QN_OK;
-    if (!(s->space = qn_alloc_array((size_t)s->n_vocab, sizeof *s->space))) return QN_E_NOMEM;
-    qn_candidates_set_space(s->candidates, s->space);
+    return make_space(s);
+}
+
+qn_status qn_sampler_allow_masks(qn_sampler *s)
+{
+    QN_TRY(make_space(s));
+    s->takes_masks = 1;
     return QN_OK;
+}
+
+void qn_sampler_set_mask(qn_sampler *s, const uint32_t *bits)
+{
+    s->mask = bits;
 }
 
 qn_status qn_sampler_new(const qn_logits_kernels *kernels, const qn_generate_options *o, int64_t n_vocab,
@@ -164,6 +189,8 @@ qn_status qn_sampler_new(const qn_logits_kernels *kernels, const qn_generate_opt
     if (!s) return QN_E_NOMEM;
     s->n_vocab = n_vocab;
     s->words = words;
+    s->kernels = kernels;
+    s->is_best = 1;
     s->first_drawn = -1;
     s->temperature = o->temperature;
     s->top_p = o->top_p;
@@ -237,13 +264,32 @@ qn_status qn_sampler_accept(qn_sampler *s, const int32_t *ids, int64_t n_ids)
     return QN_OK;
 }
 
-qn_status qn_sampler_accept_drawn(qn_sampler *s, int32_t id)
+qn_status qn_sampler_accept_forced(qn_sampler *s, int32_t id)
 {
     if (s->history && s->first_drawn < 0) s->first_drawn = qn_history_count(s->history);
     QN_TRY(qn_sampler_accept(s, &id, 1));
     if (s->n_drawn && s->n_drawn[id] < INT32_MAX) s->n_drawn[id]++;
+    return QN_OK;
+}
+
+qn_status qn_sampler_accept_drawn(qn_sampler *s, int32_t id)
+{
+    QN_TRY(qn_sampler_accept_forced(s, id));
     if (s->mirostat.version) qn_mirostat_accept(&s->mirostat);
     return QN_OK;
+}
+
+/* Copies the logits whose bit is 1, and -inf for the others. from and to may be the same. */
+static void copy_masked(const uint32_t *mask, const float *from, int64_t n, float *to)
+{
+    for (int64_t first = 0; first < n; first += 32) {
+        const uint32_t bits = mask[first / 32];
+        const int64_t rest = n - first, end = first + (rest < 32 ? rest : 32);
+        if (bits == 0)
+            for (int64_t i = first; i < end; i++) to[i] = -INFINITY;
+        else
+            for (int64_t i = first; i < end; i++) to[i] = bits >> (i - first) & 1 ? from[i] : -INFINITY;
+    }
 }
 
 /* The logits that the chain begins with. */
@@ -251,24 +297,47 @@ static const float *adjust(qn_sampler *s, const float *logits)
 {
     float *x = s->space;
     int64_t n_last = 0;
-    if (!s->is_adjusted) return logits;
+    if (!s->is_adjusted) {
+        if (!s->mask) return logits;
+        copy_masked(s->mask, logits, s->n_vocab, x);
+        return x;
+    }
     memcpy(x, logits, (size_t)s->n_vocab * sizeof *x);
     for (int64_t i = 0; s->n_drawn && i < s->n_vocab; i++)
         if (s->n_drawn[i]) x[i] -= (float)s->n_drawn[i] * s->frequency_penalty + s->presence_penalty;
     for (size_t i = 0; i < s->n_bias; i++) x[s->bias[i].id] += s->bias[i].bias;
-    if (!s->words || !qn_words_ban(s->words)) return x;
-    const int32_t *last = s->history ? qn_history_last(s->history, INT64_MAX, &n_last) : NULL;
-    qn_words_mask(s->words, last, n_last, x);
+    if (s->words && qn_words_ban(s->words)) {
+        const int32_t *last = s->history ? qn_history_last(s->history, INT64_MAX, &n_last) : NULL;
+        qn_words_mask(s->words, last, n_last, x);
+    }
+    if (s->mask) copy_masked(s->mask, x, s->n_vocab, x);
     return x;
 }
 
 /* Logits that are numbers, of which the bans leave none, are no fault of the model. */
 static qn_status begin(qn_sampler *s, const float *logits, const float *adjusted)
 {
+    const int has_bans = s->words && qn_words_ban(s->words);
     qn_status status = qn_candidates_begin(s->candidates, adjusted);
-    if (status != QN_E_INTERNAL || !s->words || !qn_words_ban(s->words)) return status;
+    if (status == QN_OK && s->mask && s->temperature == 0 && !s->is_adjusted)
+        s->is_best = s->kernels->max(logits, s->n_vocab) == qn_candidates_best_logit(s->candidates);
+    if (status != QN_E_INTERNAL || (!has_bans && !s->mask)) return status;
     QN_TRY(qn_candidates_begin(s->candidates, logits));
-    return qn_fail(QN_E_ARG, "allowed_ids and the bad words leave no token that could come next");
+    if (!s->mask)
+        return qn_fail(QN_E_ARG, "allowed_ids and the bad words leave no token that could come next");
+    return qn_fail(QN_E_ARG,
+                   has_bans ? "allowed_ids and the bad words leave no token that the constraint allows next"
+                            : "the model's logits leave no token that the constraint allows next");
+}
+
+/* Do bans or the mask leave so few tokens that passes over all logits would be long? */
+static int leaves_few(const qn_sampler *s)
+{
+    int64_t n = 0;
+    if (s->words && qn_words_allow_few(s->words)) return 1;
+    if (!s->mask) return 0;
+    for (int64_t i = 0; i < (s->n_vocab + 31) / 32 && n <= FEW; i++) n += __builtin_popcount(s->mask[i]);
+    return n <= FEW;
 }
 
 /* Bounded, so that the best's distance 0 stays 0: a tiny temperature is its own limit. */
@@ -318,8 +387,7 @@ static qn_status run_chain(qn_sampler *s, const float *logits, int64_t position)
     qn_candidates *c = s->candidates;
     float scale = 1;
     QN_TRY(begin(s, logits, adjust(s, logits)));
-    /* Passes over logits that are nearly all -inf would be long. */
-    if (s->temperature != 0 && s->words && qn_words_allow_few(s->words)) qn_candidates_list(c, -INFINITY);
+    if (s->temperature != 0 && leaves_few(s)) qn_candidates_list(c, -INFINITY);
     for (size_t i = 0; i < s->n_order; i++) {
         switch (s->order[i]) {
         case QN_SAMPLER_REPEAT_PENALTY:

@@ -12,7 +12,7 @@
  * qn_sampler_new. One thread at a time.
  *
  * dry.h, filters.h and mirostat.h define the other steps. Tokens that words.h bans get -inf before the chain,
- * after the biases. A window of the penalties takes tokens out of the history that repeat_penalty sees and out
+ * after the biases; then those that a mask leaves out (qn_sampler_set_mask). A window of the penalties takes tokens out of the history that repeat_penalty sees and out
  * of the counts of the other two. Temperature 0 takes the largest logit after the penalty and DRY. Mirostat's
  * mu is the only state that is not made of tokens: accept_drawn moves it by the draw before, so a draw that is
  * made twice moves nothing. */
@@ -41,16 +41,24 @@ void qn_sampler_free(qn_sampler *s);
  * penalties of presence and frequency, bans, DRY, typical_p, xtc and repeat_last_n they are up to 12 more for each
  * token of the vocabulary, and the biases; with windows 25 for each token of the longest. */
 size_t qn_sampler_bytes(int64_t n_vocab);
-/* 1: always the token of the largest logit. */
-int qn_sampler_is_plain(const qn_sampler *s);
+/* Masks may be set from here on: makes room for the logits that they change. Before the first draw. */
+qn_status qn_sampler_allow_masks(qn_sampler *s);
+/* The next draws are of the tokens whose bit is 1. bits [(n_vocab + 31) / 32], borrowed until the next call of
+ * this function; NULL: of all tokens. */
+void qn_sampler_set_mask(qn_sampler *s, const uint32_t *bits);
+/* 1: the next draw is likely to be the token of the largest logit: it always is, or only a mask may change that and did
+ * not at the last draw. */
+int qn_sampler_takes_best(const qn_sampler *s);
 /* Adds ids to the history that repeat_penalty is for: the prompt. QN_E_ARG: an id outside the vocabulary;
  * those before it were added. */
 qn_status qn_sampler_accept(qn_sampler *s, const int32_t *ids, int64_t n_ids);
 /* The sequence goes on with this token: it joins the history, and counts for presence and frequency penalty.
  * Status as accept. */
 qn_status qn_sampler_accept_drawn(qn_sampler *s, int32_t id);
+/* The same of a token that was not drawn, because no other could come. */
+qn_status qn_sampler_accept_forced(qn_sampler *s, int32_t id);
 /* The token for `position` from logits [n_vocab]; -inf masks a token. It is not added to the history.
- * QN_E_INTERNAL: a logit is NaN or +inf, or none is finite. QN_E_ARG: words ban all that are. */
+ * QN_E_INTERNAL: a logit is NaN or +inf, or none is finite. QN_E_ARG: words and mask leave none. */
 qn_status qn_sampler_draw(qn_sampler *s, const float *logits, int64_t position, int32_t *id);
 /* The distribution that draw picks from: probabilities [n_vocab], exactly 0 where a step removed the token.
  * Greedy: 1 at one token. Statuses as draw. */

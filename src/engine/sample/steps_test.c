@@ -208,12 +208,12 @@ static void test_greedy(void **state)
                                          .mirostat = 2},
                               dry = {.dry_multiplier = 1, .dry_sequence_breakers = none};
     made m = make(&filters, N);
-    assert_true(qn_sampler_is_plain(m.s));
+    assert_true(qn_sampler_takes_best(m.s));
     assert_int_equal(qn_sampler_draw(m.s, logits, 0, &id), QN_OK);
     assert_int_equal(id, 5);
     end(&m);
     m = make(&dry, N);
-    assert_false(qn_sampler_is_plain(m.s));
+    assert_false(qn_sampler_takes_best(m.s));
     assert_int_equal(qn_sampler_accept(m.s, (int32_t[]){1, 2, 5, 1, 2}, 5), QN_OK);
     assert_int_equal(qn_sampler_draw(m.s, logits, 0, &id), QN_OK);
     assert_int_equal(id, 7);
@@ -254,6 +254,97 @@ static void test_mirostat_state(void **state)
     }
 }
 
+static int bit(const uint32_t *bits, int64_t i)
+{
+    return (int)(bits[i / 32] >> (i % 32) & 1);
+}
+
+/* Under a mask a chain draws as if the other logits had been -inf from the beginning: behind biases and bans, before
+ * the first step; and without the mask as ever. */
+static void test_masks(void **state)
+{
+    static float logits[WIDE], hidden[WIDE], p[WIDE], q[WIDE];
+    static const qn_logit_bias bias[] = {{3, 5}, {64, -4}, {700, 9}};
+    static const int32_t single = 9;
+    static const qn_ids bad = {&single, 1};
+    const qn_generate_options ways[] = {
+        {0},
+        {.temperature = 1},
+        {.temperature = 0.7f, .top_p = 0.8f, .repeat_penalty = 1.5f},
+        {.temperature = 1,
+         .logit_bias = bias,
+         .n_logit_bias = 3,
+         .presence_penalty = 1,
+         .bad_ids = &bad,
+         .n_bad_ids = 1},
+        {.temperature = 1, .top_k = 40, .min_p = 0.01f, .typical_p = 0.9f, .mirostat = 2},
+    };
+    static uint32_t bits[(WIDE + 31) / 32];
+    for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
+        for (uint64_t share = 1; share <= 4096; share *= 16) { /* one token of so many may come */
+            made masked = make(&ways[w], WIDE), plain = make(&ways[w], WIDE);
+            int32_t id, want;
+            fill(logits, WIDE, 9, 20 + share);
+            memset(bits, 0, sizeof bits);
+            for (int64_t i = 0; i < WIDE; i++)
+                if (qn_random_bits(21, (uint64_t)i) % share == 0) bits[i / 32] |= UINT32_C(1) << (i % 32);
+            for (int64_t i = 0; i < WIDE; i++) hidden[i] = bit(bits, i) ? logits[i] : -INFINITY;
+            assert_int_equal(qn_sampler_allow_masks(masked.s), QN_OK);
+            assert_int_equal(qn_sampler_accept_forced(masked.s, 700), QN_OK);
+            assert_int_equal(qn_sampler_accept_forced(plain.s, 700), QN_OK);
+            qn_sampler_set_mask(masked.s, bits);
+            assert_int_equal(qn_sampler_distribution(masked.s, logits, 0, p), QN_OK);
+            assert_int_equal(qn_sampler_distribution(plain.s, hidden, 0, q), QN_OK);
+            for (int64_t i = 0; i < WIDE; i++) {
+                if (fabsf(p[i] - q[i]) > 1e-6f * q[i])
+                    fail_msg("way %zu, share %d, token %d: %g, want %g", w, (int)share, (int)i, (double)p[i],
+                             (double)q[i]);
+                if (!bit(bits, i)) assert_true(p[i] == 0);
+            }
+            for (int64_t position = 0; position < 20; position++) {
+                assert_int_equal(qn_sampler_draw(masked.s, logits, position, &id), QN_OK);
+                assert_int_equal(qn_sampler_draw(plain.s, hidden, position, &want), QN_OK);
+                assert_int_equal(id, want);
+            }
+            qn_sampler_set_mask(masked.s, NULL);
+            assert_int_equal(qn_sampler_draw(masked.s, logits, 7, &id), QN_OK);
+            assert_int_equal(qn_sampler_draw(plain.s, logits, 7, &want), QN_OK);
+            assert_int_equal(id, want);
+            end(&masked);
+            end(&plain);
+        }
+    }
+}
+
+/* A mask that leaves nothing is no fault of the model's, a NaN is. */
+static void test_empty_masks(void **state)
+{
+    static float logits[N];
+    uint32_t bits[(N + 31) / 32] = {0};
+    const qn_generate_options greedy = {0};
+    int32_t id;
+    made m = make(&greedy, N);
+    fill(logits, N, 1, 30);
+    logits[40] = 5;
+    assert_int_equal(qn_sampler_allow_masks(m.s), QN_OK);
+    assert_true(qn_sampler_takes_best(m.s));
+    qn_sampler_set_mask(m.s, bits);
+    assert_int_equal(qn_sampler_draw(m.s, logits, 0, &id), QN_E_ARG);
+    assert_non_null(strstr(qn_last_error(), "leave no token that the constraint allows"));
+    bits[0] = 6;
+    assert_int_equal(qn_sampler_draw(m.s, logits, 0, &id), QN_OK);
+    assert_true(id == 1 || id == 2);
+    assert_false(qn_sampler_takes_best(m.s)); /* it was another one */
+    bits[1] = 1 << 8;
+    assert_int_equal(qn_sampler_draw(m.s, logits, 0, &id), QN_OK);
+    assert_int_equal(id, 40);
+    assert_true(qn_sampler_takes_best(m.s));
+    bits[1] = 0;
+    logits[1] = NAN;
+    assert_int_equal(qn_sampler_draw(m.s, logits, 0, &id), QN_E_INTERNAL);
+    end(&m);
+}
+
 /* A banned token never comes, a word's last token comes unless the others are before it. */
 static void test_bans(void **state)
 {
@@ -263,7 +354,7 @@ static void test_bans(void **state)
     qn_generate_options o = {.temperature = 1, .bad_ids = bad, .n_bad_ids = 2};
     fill(logits, N, 2, 8);
     made m = make(&o, N);
-    assert_false(qn_sampler_is_plain(m.s));
+    assert_false(qn_sampler_takes_best(m.s));
     assert_int_equal(qn_sampler_accept(m.s, (int32_t[]){5, 4}, 2), QN_OK);
     assert_int_equal(qn_sampler_distribution(m.s, logits, 0, p), QN_OK);
     assert_true(p[9] == 0 && p[6] > 0 && p[5] > 0);
@@ -373,6 +464,8 @@ int main(void)
         cmocka_unit_test(test_xtc_chance),
         cmocka_unit_test(test_greedy),
         cmocka_unit_test(test_mirostat_state),
+        cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_empty_masks),
         cmocka_unit_test(test_bans),
         cmocka_unit_test(test_no_allocation_per_token),
         cmocka_unit_test(test_allocation_failures),

@@ -141,12 +141,14 @@ static int secure(qn_scheduler *s, qn_request *r, int64_t n)
     }
 }
 
-/* n_ahead of the n ids are guessed. */
-static void feed(qn_scheduler *s, qn_request *r, int64_t from, int64_t n, int64_t n_ahead)
+/* n_ahead of the n ids are guessed, n_certain come out of the form's queue. */
+static void feed(qn_scheduler *s, qn_request *r, int64_t from, int64_t n, int64_t n_ahead, int64_t n_certain)
 {
     qn_logits_wish wish = QN_LOGITS_NONE;
     if (r->sampler)
-        wish = n_ahead ? QN_LOGITS_ALL : from + n == r->n_ids ? QN_LOGITS_LAST : QN_LOGITS_NONE;
+        wish = n_ahead || (n_certain && r->logprobs) ? QN_LOGITS_ALL
+               : from + n >= r->n_ids                ? QN_LOGITS_LAST
+                                                     : QN_LOGITS_NONE;
     else if (r->evaluate && from >= r->logits_from)
         wish = r->hidden ? QN_LOGITS_HIDDEN : QN_LOGITS_ALL;
     else if (r->evaluate && !r->hidden && from + n == r->n_ids && r->logits_from == r->n_ids - 1)
@@ -157,10 +159,12 @@ static void feed(qn_scheduler *s, qn_request *r, int64_t from, int64_t n, int64_
     r->n_drawn = 0;
     r->n_fed = n;
     r->n_ahead = n_ahead;
+    r->n_certain = n_certain;
+    r->n_noted = 0;
     qn_sequence_set_tentative(r->sequence, n_ahead);
-    const int is_single = r->sampler && n == 1 && !n_ahead;
+    const int is_single = r->sampler && n == 1 && !n_ahead && !(r->form && qn_form_is_forced(r->form));
     qn_sequence_set_follows_best(r->sequence, is_single && r->n_generated + 1 != r->max_tokens &&
-                                                  qn_sampler_is_plain(r->sampler));
+                                                  qn_sampler_takes_best(r->sampler));
 }
 
 /* Those that are for idle times wait while there is anybody else. */
@@ -223,6 +227,15 @@ static int is_decoding(const qn_request *r)
     return r->sampler && r->n_ids - qn_sequence_length(r->sequence) == 1;
 }
 
+/* What a form begins with is computed with the end of the prompt, unless a prefix is to be kept there, or logits
+ * are wanted that no row of a prompt gives. */
+static int64_t certain_of_prompt(qn_scheduler *s, qn_request *r, int64_t room)
+{
+    if (!r->sampler || r->logprobs || qn_engine_keeps_points(s->engine)) return 0;
+    const int64_t n = qn_request_put_certain(r, s->engine, 0);
+    return n < room ? n : room;
+}
+
 /* Returns how many of the rows are of prompts. */
 static int64_t compose(qn_scheduler *s, const qn_client *leader)
 {
@@ -233,10 +246,11 @@ static int64_t compose(qn_scheduler *s, const qn_client *leader)
         r->seen = 2 * s->n_steps;
         r->is_fed = 0;
         if (!is_decoding(r) || !may_feed(s, r, leader)) continue;
-        int64_t n_ahead = qn_request_look_ahead(r, s->engine, &s->costs, n_rows);
-        if (!n_ahead && !secure(s, r, 1)) continue;
-        feed(s, r, from, 1 + n_ahead, n_ahead);
-        n_rows += n_ahead;
+        int64_t n_certain = qn_request_put_certain(r, s->engine, n_rows), n_ahead = 0;
+        if (!n_certain) n_ahead = qn_request_look_ahead(r, s->engine, &s->costs, n_rows);
+        if (!n_ahead && !secure(s, r, 1 + n_certain)) continue;
+        feed(s, r, from, 1 + n_certain + n_ahead, n_ahead, n_certain);
+        n_rows += n_certain + n_ahead;
     }
     int64_t room = prefill_rows(s, s->n_feeds + n_rows - s->active.n);
     for (qn_request *r; room > 0 && (r = next_prompt(s, 2 * s->n_steps + 1));) {
@@ -244,10 +258,11 @@ static int64_t compose(qn_scheduler *s, const qn_client *leader)
         r->seen = 2 * s->n_steps + 1;
         if (is_decoding(r) || !may_feed(s, r, leader)) continue;
         int64_t n = qn_points_chunk(s, r, from, rest < room ? rest : room);
-        if (!secure(s, r, n)) continue;
-        feed(s, r, from, n, 0);
-        room -= n;
-        n_prompt_rows += n;
+        const int64_t n_certain = n == rest ? certain_of_prompt(s, r, room - n) : 0;
+        if (!secure(s, r, n + n_certain)) continue;
+        feed(s, r, from, n + n_certain, 0, n_certain);
+        room -= n + n_certain;
+        n_prompt_rows += n + n_certain;
     }
     return n_prompt_rows;
 }
@@ -287,11 +302,16 @@ static void count(qn_scheduler *s, int64_t took_ns, int64_t n_prompt_rows)
         atomic_fetch_add_explicit(is_prompt ? &c->prefill_ns : &c->decode_ns, took_ns, memory_order_relaxed);
         if (!is_prompt) atomic_fetch_add_explicit(&c->n_decoded, n, memory_order_relaxed);
     }
-    int64_t n_rows = 0;
-    for (int64_t i = 0; i < s->n_feeds; i++) n_rows += s->fed[i]->n_fed;
+    int64_t n_rows = 0, n_certain = 0;
+    for (int64_t i = 0; i < s->n_feeds; i++) {
+        n_rows += s->fed[i]->n_fed;
+        n_certain += s->fed[i]->n_certain;
+    }
     const int64_t n_decode = n_rows - n_prompt_rows, in_last_tile = (n_rows - 1) % QN_PROMPT_TILE + 1;
     s->n_mixed = n_prompt_rows && n_decode ? s->n_mixed + 1 : 0;
-    if (!n_prompt_rows) {
+    if (!n_prompt_rows && n_certain) {
+        /* Rows that need no logits cost less than others. */
+    } else if (!n_prompt_rows) {
         qn_step_costs_note(&s->costs, n_decode, (double)took_ns);
     } else if (n_prompt_rows >= PREFILL_ROWS_MIN && 4 * in_last_tile >= 3 * QN_PROMPT_TILE) {
         const double took = (double)took_ns, without = n_decode ? qn_step_costs_get(&s->costs, n_decode) : 0,

@@ -9,23 +9,81 @@
 #include "engine/schedule/scheduler_parts.h"
 #include "engine/schedule/speculate.h"
 
-static void draw(const qn_scheduler *s, qn_request *r, int64_t n_vocab, float *logits)
+static qn_status note_logprobs(const qn_scheduler *s, const qn_request *r, const float *logits, qn_drawn *d)
 {
-    int64_t position = r->n_ids + r->n_drawn;
-    qn_drawn *d = qn_ring_place(&r->ring, r->n_drawn);
     qn_logprobs l;
-    qn_status status = qn_sampler_draw(r->sampler, logits, position, &d->id);
-    if (status == QN_OK && r->logprobs)
-        status = qn_logprobs_read(qn_engine_logits_kernels(s->engine), logits, n_vocab, &l);
-    if (status == QN_OK && r->logprobs) {
-        d->logprob = (float)qn_logprobs_of(&l, d->id);
-        d->n_top = qn_logprobs_top(&l, r->n_top, d->top);
+    if (!r->logprobs) return QN_OK;
+    QN_TRY(qn_logprobs_read(qn_engine_logits_kernels(s->engine), logits,
+                            qn_engine_config(s->engine)->vocab_size, &l));
+    d->logprob = (float)qn_logprobs_of(&l, d->id);
+    d->n_top = qn_logprobs_top(&l, r->n_top, d->top);
+    return QN_OK;
+}
+
+/* Under the form's mask, if there is a form. */
+static qn_status draw_id(qn_request *r, const float *logits, int64_t position, int32_t *id)
+{
+    if (r->form) QN_TRY(qn_form_set_mask(r->form));
+    return qn_sampler_draw(r->sampler, logits, position, id);
+}
+
+/* Goes on with a token that was drawn. */
+static qn_status accept_drawn(qn_request *r, int32_t id)
+{
+    QN_TRY(qn_sampler_accept_drawn(r->sampler, id));
+    return r->form && !qn_request_stops_at(r, id) ? qn_form_accept(r->form, id) : QN_OK;
+}
+
+/* The row gives the next token: the one that the form forces, or one that is drawn. Those of the form's queue that
+ * were fed become tokens before it. */
+static void draw(const qn_scheduler *s, qn_request *r, const float *logits)
+{
+    const int64_t n_certain = r->n_certain, place = r->n_drawn + n_certain, position = r->n_ids + place;
+    int64_t n_forced = 0;
+    const int32_t *forced = r->form ? qn_form_get_forced(r->form, &n_forced) : NULL;
+    const int is_forced = n_forced > n_certain;
+    int is_accepted = 0;
+    qn_drawn *d = qn_ring_place(&r->ring, place);
+    qn_status status = QN_OK;
+    if (is_forced)
+        d->id = forced[n_certain];
+    else
+        status = draw_id(r, logits, position, &d->id);
+    if (status == QN_OK) status = note_logprobs(s, r, logits, d);
+    if (status == QN_OK && r->form) {
+        for (int64_t i = 0; i < n_certain; i++) qn_ring_place(&r->ring, i)->id = forced[i];
+        qn_form_take(r->form, n_certain + is_forced);
     }
-    if (status == QN_OK) status = qn_sampler_accept_drawn(r->sampler, d->id);
-    if (status == QN_OK) r->n_drawn++;
-    if (status == QN_OK || r->n_drawn) return; /* what failed behind a guess fails again when it is certain */
-    r->is_bad = status == QN_E_INTERNAL;
+    if (status == QN_OK && !is_forced) {
+        is_accepted = 1;
+        status = accept_drawn(r, d->id);
+    }
+    if (status == QN_OK) {
+        r->n_drawn += n_certain + 1;
+        return;
+    }
+    if (r->n_drawn && !is_accepted) return; /* what failed behind a guess fails again when it is certain */
+    r->is_bad = status == QN_E_INTERNAL && !is_accepted;
     r->step_status = qn_fail_prefix(status, "position %lld", (long long)position);
+    r->message = qn_strdup(qn_last_error());
+}
+
+/* Row i, from the one of the request's last id on, of a step that feeds ids of the form's queue. */
+static void take_certain_row(const qn_scheduler *s, qn_request *r, int64_t i, const float *logits)
+{
+    if (r->step_status != QN_OK || r->n_drawn) return;
+    if (i == r->n_certain) {
+        draw(s, r, logits);
+        return;
+    }
+    int64_t n;
+    qn_drawn *d = qn_ring_place(&r->ring, i);
+    d->id = qn_form_get_forced(r->form, &n)[i];
+    const qn_status status = note_logprobs(s, r, logits, d);
+    r->n_noted++;
+    if (status == QN_OK) return;
+    r->is_bad = status == QN_E_INTERNAL;
+    r->step_status = qn_fail_prefix(status, "position %lld", (long long)(r->n_ids + i));
     r->message = qn_strdup(qn_last_error());
 }
 
@@ -40,15 +98,26 @@ static int are_numbers(const qn_scheduler *s, const qn_request *r, int64_t n, co
     return !is_bad;
 }
 
+/* Which row the feed's first is, counted from that of the request's last id. */
+static int64_t first_row(const qn_scheduler *s, int64_t i_feed)
+{
+    const qn_request *r = s->fed[i_feed];
+    return s->feeds[i_feed].ids - r->ids + r->ids_base - (r->n_ids - 1);
+}
+
 /* A request whose logits are of no use fails alone. */
 qn_status qn_batch_take_logits(void *user, int64_t i_feed, int64_t first, int64_t n, float *logits)
 {
     qn_scheduler *s = user;
     qn_request *r = s->fed[i_feed];
     if (r->sampler) {
-        const int64_t n_vocab = qn_engine_config(s->engine)->vocab_size;
-        for (int64_t i = 0; i < n; i++)
-            if (qn_request_wants_row(r, first + i)) draw(s, r, n_vocab, logits + i * n_vocab);
+        const int64_t n_vocab = qn_engine_config(s->engine)->vocab_size, row = first_row(s, i_feed) + first;
+        for (int64_t i = 0; i < n; i++) {
+            if (r->n_certain)
+                take_certain_row(s, r, row + i, logits + i * n_vocab);
+            else if (qn_request_wants_row(r, first + i))
+                draw(s, r, logits + i * n_vocab);
+        }
         return QN_OK;
     }
     if (r->step_status != QN_OK) return QN_OK;
@@ -68,6 +137,28 @@ qn_status qn_batch_take_logits(void *user, int64_t i_feed, int64_t first, int64_
     return QN_OK;
 }
 
+/* Forms whose next token may be drawn in this step. */
+static void prepare_form(void *user, int64_t i)
+{
+    const qn_scheduler *s = user;
+    if (s->fed[i]->form) qn_form_prepare(s->fed[i]->form);
+}
+
+void qn_batch_prepare_forms(void *user)
+{
+    qn_scheduler *s = user;
+    int64_t n_forms = 0, last = 0;
+    for (int64_t i = 0; i < s->n_feeds; i++) {
+        if (!s->fed[i]->form) continue;
+        n_forms++;
+        last = i;
+    }
+    if (n_forms == 1)
+        prepare_form(s, last);
+    else if (n_forms > 1)
+        qn_engine_device(s->engine)->ops->for_each(qn_engine_device(s->engine), s->n_feeds, prepare_form, s);
+}
+
 static void append(qn_request *r, int32_t id)
 {
     /* Only one that rotates comes to the end of its room: it keeps no more than its last ids. */
@@ -77,9 +168,9 @@ static void append(qn_request *r, int32_t id)
     if (r->draft) qn_draft_add(r->draft, id);
 }
 
-/* A token was drawn: it is given out, and fed next unless it was a guess that came true, or ends the request.
- * Returns 0 then. */
-static int give(qn_scheduler *s, qn_request *r)
+/* A token is there: it is given out, and fed next unless it was fed already, or ends the request. Returns 0 then.
+ * is_last: of those that are there. */
+static int give(qn_scheduler *s, qn_request *r, int is_last)
 {
     const int32_t id = qn_ring_place(&r->ring, 0)->id;
     if (qn_request_stops_at(r, id)) {
@@ -92,9 +183,31 @@ static int give(qn_scheduler *s, qn_request *r)
     qn_events_token(s, r);
     qn_ring_publish(&r->ring, 1);
     qn_batch_touch(s, r->client);
+    if (is_last && r->form && qn_form_is_over(r->form)) {
+        qn_batch_end(s, r, QN_END_STOP);
+        return 0;
+    }
     if ((!r->max_tokens || r->n_generated < r->max_tokens) && r->n_ids < r->room) return 1;
     qn_batch_end(s, r, QN_END_LENGTH);
     return 0;
+}
+
+/* What is left of a form needs no pass where no log-probabilities are asked for and nothing is drawn behind it. */
+static void give_rest(qn_scheduler *s, qn_request *r)
+{
+    int64_t n;
+    if (!r->form) return;
+    const qn_status status = qn_form_refill(r->form);
+    if (status != QN_OK) {
+        qn_batch_fail(s, r, status);
+        return;
+    }
+    if (r->logprobs || !qn_form_is_ending(r->form)) return;
+    for (const int32_t *ids; qn_ring_room(&r->ring) > 0 && (ids = qn_form_get_forced(r->form, &n), n > 0);) {
+        qn_ring_place(&r->ring, 0)->id = ids[0];
+        qn_form_take(r->form, 1);
+        if (!give(s, r, n == 1)) return;
+    }
 }
 
 /* Nothing checks the panels of a packed file at a start: they may be what is damaged. */
@@ -133,8 +246,9 @@ void qn_batch_settle(qn_scheduler *s, qn_request *r)
     if (qn_points_has(s, r, length)) qn_batch_remember(s, r);
     if (length >= r->shared_end) r->shared_end = 0;
     if (!r->sampler && length == r->n_ids) qn_batch_end(s, r, QN_END_STOP);
-    for (int64_t n = r->n_drawn; n > 0 && give(s, r); n--)
-        ;
+    for (int64_t n = r->n_drawn; n > 0; n--)
+        if (!give(s, r, n == 1)) return;
+    if (r->n_drawn) give_rest(s, r);
 }
 
 /* A step with guesses failed: the request keeps what was drawn, or feeds the certain id again. */
@@ -154,6 +268,8 @@ static void drop_guess(qn_feed *feed, qn_request *r)
 /* Something was computed, but its logits never came: the step failed behind it. */
 static int has_lost_logits(const qn_request *r, const qn_feed *rest)
 {
+    if (r->sampler && r->n_certain && rest->logits == QN_LOGITS_ALL)
+        return !r->n_drawn && rest->ids - r->ids + r->ids_base - (r->n_ids - 1) > r->n_noted;
     if (r->sampler) return rest->n_ids <= 0 && !r->n_drawn && rest->logits == QN_LOGITS_LAST;
     return r->evaluate && r->step_status == QN_OK && r->logits_from < qn_sequence_length(r->sequence);
 }

@@ -13,6 +13,7 @@
 #include "engine/machine/engine.h"
 #include "engine/sample/sampler.h"
 #include "engine/schedule/drafter.h"
+#include "engine/schedule/form.h"
 #include "engine/schedule/inbox.h"
 #include "engine/schedule/ring.h"
 
@@ -64,6 +65,7 @@ struct qn_request {
     const int32_t *stop_ids;
     int64_t n_stop_ids, max_tokens; /* 0: no limit but room */
     int64_t room;                   /* tokens that it may have, with the prompt */
+    qn_form *form; /* of the owner, the leader's from submit to done; NULL: the answer is free */
     int logprobs;
     int32_t n_top; /* of a ring made for so many */
     qn_draft *
@@ -105,6 +107,8 @@ struct qn_request {
     uint64_t seen;
     int is_fed;
     int64_t n_fed, n_ahead; /* n_ahead: of n_fed, ids that are guessed */
+    int64_t n_certain;      /* of n_fed, ids of the form's queue, which are no tokens yet */
+    int64_t n_noted;        /* of these, those whose log-probabilities were taken */
     int64_t n_drawn;        /* tokens, in the ring's next places */
     qn_status step_status;
     /* Somebody waits until it has computed so many ids, which both share; 0: nobody. */

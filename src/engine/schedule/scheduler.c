@@ -336,6 +336,7 @@ qn_status qn_scheduler_new(qn_engine *e, const qn_scheduler_options *options, qn
     qn_scheduler *s = qn_calloc(1, sizeof *s);
     if (!s) return QN_E_NOMEM;
     s->engine = e;
+    qn_engine_set_meanwhile(e, qn_batch_prepare_forms, s);
     s->max_queue = options->max_queue;
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_init(&s->clock);
@@ -370,6 +371,7 @@ void qn_scheduler_free(qn_scheduler *s)
         pthread_mutex_unlock(&s->lock);
         pthread_join(s->thread, NULL);
     }
+    qn_engine_set_meanwhile(s->engine, NULL, NULL);
     pthread_cond_destroy(&s->settled);
     pthread_cond_destroy(&s->work);
     pthread_condattr_destroy(&s->clock);

@@ -126,6 +126,8 @@ int qn_batch_begin_anew(qn_scheduler *s, qn_request *r);
 void qn_batch_sweep(qn_scheduler *s, int64_t now);
 
 /* ---- outcome.c ---- */
+/* Makes the masks of the step that is under way: the device computes meanwhile. */
+void qn_batch_prepare_forms(void *user);
 /* Logits of the step that is under way: of s->fed[i_feed], as qn_step_logits_fn. */
 qn_status qn_batch_take_logits(void *user, int64_t i_feed, int64_t first, int64_t n, float *logits);
 /* A token is given out, a prefix kept, or the request ended. */

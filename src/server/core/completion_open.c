@@ -256,6 +256,7 @@ void qn_completion_open(qn_completion *c)
     qn_buf_free(&c->ex->body);
     if (!refused) refused = qn_completion_check_model(s, c->request.model, &c->request.o.adapter, &c->error);
     if (!refused) refused = set_tenant(c);
+    if (!refused) refused = qn_completion_constrain(c);
     if (!refused) {
         qn_buf_puts(&c->model, c->request.model ? c->request.model : s->options->model_name);
         refused = c->model.status == QN_OK ? open_prompts(&o) : fail_memory(c);

@@ -120,6 +120,10 @@ void qn_api_request_free(qn_api_request *r)
     json_decref(r->body);
     r->chat = NULL;
     r->body = NULL;
+    for (int i = 0; i < 2; i++) qn_constraint_close(r->constraints[i]);
+    r->constraints[0] = r->constraints[1] = NULL;
+    qn_buf_free(&r->form.text);
+    qn_buf_free(&r->callable);
     qn_buf_free(&r->warnings);
     qn_buf_free(&r->ids);
     qn_buf_free(&r->allowed_ids);

@@ -35,6 +35,13 @@ typedef struct {
     size_t n_default_bad_ids;
 } qn_api_request_limits;
 
+/* The form of the answers, before it is compiled. */
+typedef struct {
+    const char *param; /* the field that asks for it; NULL: the answers are free. Static storage */
+    qn_constraint_kind kind;
+    qn_buf text;
+} qn_api_request_form;
+
 typedef struct {
     unsigned route; /* a bit of the dialect */
     json_t *body;
@@ -50,10 +57,17 @@ typedef struct {
     const json_t *tools, *template_kwargs; /* of a chat. tools NULL: none, or not to be used */
     const char *reasoning_effort;
     int one_tool_call;
+    qn_tool_calls_mode tool_calls;
+    const char *tool_name;       /* NAMED */
+    const json_t *allowed_tools; /* those that may be called, by name; NULL: all */
+    qn_buf callable;             /* the tools that may be called, as JSON; empty without tools */
+    qn_api_request_form form;
+    qn_constraint *constraints[2];             /* of the answers, compiled, owned; `o` has them */
     int continue_final, add_generation_prompt; /* chat; -1: not given */
     int plain_reasoning;                       /* what the model thinks stays in its text */
     const json_t *prompt;                      /* completions */
-    const json_t *input;                       /* embeddings */
+    const json_t *input;                       /* embeddings, decisions */
+    const json_t *questions;                   /* decisions */
     int base64;
     int64_t dimensions; /* 0: not given */
     const char *cache_salt;

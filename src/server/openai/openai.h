@@ -13,5 +13,6 @@ void qn_route_models(qn_exchange *ex);
 void qn_route_chat(qn_exchange *ex);
 void qn_route_completions(qn_exchange *ex);
 void qn_route_embeddings(qn_exchange *ex);
+void qn_route_decisions(qn_exchange *ex);
 
 #endif

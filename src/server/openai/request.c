@@ -7,12 +7,16 @@ static int finish(qn_api_request *r, qn_api_error *error)
         return qn_api_fail(error, 400, "missing_parameter", "messages", "messages is missing");
     if (r->route == QN_REQUEST_COMPLETIONS && !r->prompt)
         return qn_api_fail(error, 400, "missing_parameter", "prompt", "prompt is missing");
-    if (r->route == QN_REQUEST_EMBEDDINGS && !r->input)
+    if (r->route == QN_REQUEST_DECISIONS && !r->questions)
+        return qn_api_fail(error, 400, "missing_parameter", "questions", "questions is missing");
+    if ((r->route == QN_REQUEST_EMBEDDINGS || r->route == QN_REQUEST_DECISIONS) && !r->input)
         return qn_api_fail(error, 400, "missing_parameter", "input", "input is missing");
     if (r->continue_final > 0 && r->add_generation_prompt > 0)
         return qn_api_fail(error, 400, "invalid_value", "continue_final_message",
                            "continue_final_message and add_generation_prompt exclude each other: either the "
                            "last message is continued, or a new one is started");
+    int refused = qn_api_request_finish_tools(r, error);
+    if (refused) return refused;
     if (r->max_tokens && r->max_completion_tokens && r->max_tokens != r->max_completion_tokens)
         return qn_api_fail(error, 400, "invalid_value", "max_tokens",
                            "max_tokens and max_completion_tokens have different values");

@@ -10,8 +10,8 @@
 #define BOTH (QN_REQUEST_CHAT | QN_REQUEST_COMPLETIONS)
 #define EMBED QN_REQUEST_EMBEDDINGS
 #define ALL (BOTH | EMBED)
+#define DECIDE QN_REQUEST_DECISIONS
 
-static const char no_grammar[] = "output cannot be constrained to a grammar yet";
 static const char no_template[] = "only the model's own template is used";
 static const char no_progress[] = "responses have usage, and /metrics has times";
 static const char no_store[] = "nothing is stored here";
@@ -19,10 +19,11 @@ static const char cache_is_automatic[] = "has no effect: prefixes are always cac
 
 const qn_field qn_api_request_fields[] = {
     /* what is asked */
-    {"model", ALL, QN_FIELD_TEXT, AT(model), 0, 0, NULL, NULL, NULL},
+    {"model", ALL | DECIDE, QN_FIELD_TEXT, AT(model), 0, 0, NULL, NULL, NULL},
     {"messages", CHAT, QN_FIELD_JSON, AT(messages), 0, 0, NULL, NULL, NULL},
     {"prompt", TEXT, QN_FIELD_JSON, AT(prompt), 0, 0, NULL, NULL, NULL},
-    {"input", EMBED, QN_FIELD_JSON, AT(input), 0, 0, NULL, NULL, NULL},
+    {"input", EMBED | DECIDE, QN_FIELD_JSON, AT(input), 0, 0, NULL, NULL, NULL},
+    {"questions", DECIDE, QN_FIELD_JSON, AT(questions), 0, 0, NULL, NULL, NULL},
     {"tools", CHAT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_tools, NULL, NULL},
     {"tool_choice", CHAT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_tool_choice, NULL, NULL},
     {"parallel_tool_calls", CHAT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_parallel_calls, NULL, NULL},
@@ -48,6 +49,18 @@ const qn_field qn_api_request_fields[] = {
     {"stop_token_ids", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_stop_ids, NULL, NULL},
     {"truncation", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_truncation, NULL, NULL},
     {"ignore_eos", BOTH, QN_FIELD_BOOL, AT(o.ignore_eos), 0, 0, NULL, NULL, NULL},
+    /* what form it has */
+    {"response_format", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_response_format, NULL, NULL},
+    {"json_schema", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_json_schema, NULL, NULL},
+    {"grammar", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_grammar, NULL, NULL},
+    {"regex", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_regex, NULL, NULL},
+    {"ebnf", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_ebnf, NULL, NULL},
+    {"choice", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_choice, NULL, NULL},
+    {"structured_outputs", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_structured_outputs, NULL, NULL},
+    {"guided_json", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_guided_json, NULL, NULL},
+    {"guided_regex", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_guided_regex, NULL, NULL},
+    {"guided_choice", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_guided_choice, NULL, NULL},
+    {"guided_grammar", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_guided_grammar, NULL, NULL},
     /* sampling */
     {"temperature", BOTH, QN_FIELD_REAL, AT(temperature), 0, 100, NULL, NULL, NULL},
     {"top_p", BOTH, QN_FIELD_REAL, AT(top_p), 0, 1, NULL, NULL, NULL},
@@ -84,7 +97,7 @@ const qn_field qn_api_request_fields[] = {
 
     /* taken and reported */
     {"user", ALL, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "is not used"},
-    {"safety_identifier", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "is not used"},
+    {"safety_identifier", BOTH | DECIDE, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "is not used"},
     {"metadata", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, no_store},
     {"request_id", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL,
      "is not used: the header x-request-id of the response has the id"},
@@ -93,21 +106,21 @@ const qn_field qn_api_request_fields[] = {
     {"speed", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: there is one tier"},
     {"prediction", CHAT, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL,
      "has no effect; it would only change the speed"},
-    {"prompt_cache_key", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
-    {"prompt_cache_options", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
+    {"prompt_cache_key", BOTH | DECIDE, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
+    {"prompt_cache_options", BOTH | DECIDE, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
     {"prompt_cache_retention", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
     {"prompt_cache_breakpoint", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
     {"cache_control", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
     {"id_slot", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: all requests share one cache"},
     {"keep_alive", ALL, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: the model stays loaded"},
 
+    {"guided_decoding_backend", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: there is one"},
+
     /* refused, but for values that ask for nothing */
+    {"guided_whitespace_pattern", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL,
+     "white space is as json.dumps writes it"},
+    {"structural_tag", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, "use tools, or a grammar"},
     {"store", CHAT, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", no_store},
-    {"response_format", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[{\"type\": \"text\"}]", no_grammar},
-    {"grammar", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[\"\"]", no_grammar},
-    {"json_schema", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, no_grammar},
-    {"regex", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, no_grammar},
-    {"ebnf", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, no_grammar},
     {"functions", CHAT, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[[]]", "use tools"},
     {"function_call", CHAT, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[\"none\", \"auto\"]", "use tool_choice"},
     {"modalities", CHAT, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[[\"text\"]]",
@@ -125,7 +138,7 @@ const qn_field qn_api_request_fields[] = {
     {"reasoning_budget", CHAT, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[-1]", "use max_completion_tokens"},
     {"output_config", CHAT, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[{}]", "it belongs to another API"},
     {"options", ALL, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[{}]", "put its fields at the top level"},
-    {"format", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[\"\"]", no_grammar},
+    {"format", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[\"\"]", "use response_format"},
     {"chat_template", CHAT, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, no_template},
     {"add_special_tokens", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL,
      "the tokenizer's own rule is always used"},

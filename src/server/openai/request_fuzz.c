@@ -7,6 +7,7 @@
 
 #include "base/json/json.h"
 #include "base/utf8.h"
+#include "server/openai/decisions.h"
 #include "server/openai/openai.h"
 #include "server/openai/request.h"
 
@@ -85,9 +86,48 @@ static void check_prompts(const json_t *value, const qn_api_request_limits *limi
     qn_buf_free(&prompt.ids);
 }
 
+/* What is to be compiled is text, and JSON where it stands for JSON. */
+static void check_form(const qn_api_request *r)
+{
+    const qn_buf *text = &r->form.text;
+    json_t *value = NULL;
+    check(!r->form.param || r->form.kind <= QN_CONSTRAIN_TOOLS);
+    check(!text->length || qn_utf8_valid_prefix(text->data, text->length) == text->length);
+    if (r->form.param && r->form.kind == QN_CONSTRAIN_CHOICES)
+        check(qn_json_parse("choices", text->data, text->length, &value) == QN_OK &&
+              json_array_size(value) > 0);
+    json_decref(value);
+    check(!r->tools == !r->callable.length);
+    check(r->tool_calls == QN_TOOL_CALLS_AUTO || r->tools);
+    if (!r->tools) return;
+    check(qn_json_parse("tools", r->callable.data, r->callable.length, &value) == QN_OK);
+    check(json_array_size(value) > 0 && json_array_size(value) <= QN_REQUEST_TOOLS_MAX);
+    json_decref(value);
+}
+
+static void check_decisions(qn_api_request *r)
+{
+    qn_api_error error;
+    int status = qn_decision_read_input(r, &error);
+    if (status) {
+        check_error(status, &error);
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(r->questions) && i < 20; i++) {
+        qn_decision_question q = {0};
+        status = qn_decision_read_question(r->questions, i, &q, &error);
+        if (status)
+            check_error(status, &error);
+        else
+            check(q.n >= 2 && q.n <= QN_DECISION_CHOICES_MAX && q.text.length);
+        qn_buf_free(&q.text);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const unsigned routes[] = {QN_REQUEST_CHAT, QN_REQUEST_COMPLETIONS, QN_REQUEST_EMBEDDINGS};
+    static const unsigned routes[] = {QN_REQUEST_CHAT, QN_REQUEST_COMPLETIONS, QN_REQUEST_EMBEDDINGS,
+                                      QN_REQUEST_DECISIONS};
     static qn_api_request r;
     qn_api_error error;
     unsigned first = size ? data[0] : 0;
@@ -97,14 +137,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                     .default_top_k = first & 32 ? 5 : -1,
                                     .allow_template_kwargs = (first & 64) != 0};
     const char *body = size ? (const char *)data + 1 : "";
-    int status = qn_api_request_read(body, size ? size - 1 : 0, routes[first % 3], &limits, &r, &error);
+    int status = qn_api_request_read(body, size ? size - 1 : 0, routes[first % 4], &limits, &r, &error);
     if (status) {
         check_error(status, &error);
     } else {
         check_options(&r, &limits);
         if (r.messages) check_messages(&r);
         if (r.prompt) check_prompts(r.prompt, &limits);
-        if (r.input) check_prompts(r.input, &limits);
+        check_form(&r);
+        if (r.questions)
+            check_decisions(&r);
+        else if (r.input)
+            check_prompts(r.input, &limits);
     }
     qn_api_request_free(&r);
     return 0;

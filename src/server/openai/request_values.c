@@ -242,9 +242,8 @@ int qn_api_request_check_tools(const json_t *tools, qn_api_error *error)
         if (parameters && !json_is_object(parameters) && !json_is_null(parameters))
             return invalid(error, param, "must be an object");
         snprintf(param, sizeof param, "tools[%zu].function.strict", i);
-        if (json_is_true(strict))
-            return qn_api_fail(error, 400, "unsupported_parameter", param,
-                               "%s is not supported: calls cannot be constrained to a schema yet", param);
+        if (strict && !json_is_boolean(strict) && !json_is_null(strict))
+            return invalid(error, param, "must be a boolean");
     }
     return 0;
 }
@@ -263,18 +262,6 @@ int qn_field_read_tools(qn_api_request *r, const json_t *value, const qn_api_req
     if (!refused && json_array_size(value) && !is_off(json_object_get(r->body, "tool_choice")))
         r->tools = value;
     return refused;
-}
-
-int qn_field_read_tool_choice(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
-                              qn_api_error *error)
-{
-    const char *text = json_string_value(value);
-    (void)r, (void)limits;
-    if (text && (strcmp(text, "auto") == 0 || strcmp(text, "none") == 0)) return 0;
-    if ((text && strcmp(text, "required") == 0) || json_is_object(value))
-        return qn_api_fail(error, 400, "unsupported_parameter", "tool_choice",
-                           "tool_choice supports only \"auto\" and \"none\": a call cannot be forced yet");
-    return invalid(error, "tool_choice", "must be \"auto\" or \"none\"");
 }
 
 int qn_field_read_parallel_calls(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,

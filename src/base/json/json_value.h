@@ -1,0 +1,13 @@
+/* A value that was parsed, written back: compact, members in their order, numbers as the shortest text that reads
+ * as the same number. One thread at a time. */
+#ifndef QN_BASE_JSON_JSON_VALUE_H
+#define QN_BASE_JSON_JSON_VALUE_H
+
+#include <jansson.h>
+
+#include "base/buf.h"
+
+/* Appends the value, which qn_json_parse gave, so its depth is bounded. The buffer keeps the first failure. */
+void qn_json_write_value(qn_buf *b, const json_t *value);
+
+#endif

@@ -1,0 +1,460 @@
+#include "constrain/tools.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json/json.h"
+#include "base/mem.h"
+#include "constrain/automaton/regex.h"
+#include "constrain/constraint_parts.h"
+#include "constrain/json/any.h"
+#include "text/tools/tool_formats.h"
+
+enum { TOOLS_MAX = 1000 };
+
+typedef struct {
+    const char *name;
+    int32_t arguments; /* value: objects */
+} tool;
+
+typedef struct {
+    qn_constraint *c;
+    const qn_call_format *f;
+    tool *tools;
+    size_t n_tools;
+} compiling;
+
+/* ---- graphs, from their end to their begin ------------------------------------------------------------- */
+
+static qn_status put_mark(qn_constraint *c, const char *text, size_t n, uint32_t next, uint32_t *out)
+{
+    qn_graph_node node = {.kind = QN_GRAPH_MARK, .next = next};
+    *out = next;
+    if (n == 0) return QN_OK;
+    QN_TRY(qn_program_add_marker(&c->program, text, n, &node.what));
+    return qn_program_add_graph(&c->program, &node, out);
+}
+
+/* Text in which special tokens stand for themselves. */
+static qn_status put_text(qn_constraint *c, const char *text, uint32_t next, uint32_t *out)
+{
+    int32_t *ids;
+    size_t n_ids, n = strlen(text);
+    *out = next;
+    if (n == 0) return QN_OK;
+    QN_TRY(qn_tokenizer_encode(c->v->tokenizer, text, n, QN_ENCODE_SPECIAL, &ids, &n_ids));
+    qn_status status = QN_OK;
+    /* From behind: each special token is cut off with the plain text behind it. */
+    size_t end = n;
+    for (size_t i = n_ids; i-- > 0 && status == QN_OK;) {
+        size_t n_special, n_piece;
+        if (!qn_tokenizer_is_special(c->v->tokenizer, ids[i])) continue;
+        const char *special = qn_tokenizer_token_text(c->v->tokenizer, ids[i], &n_special);
+        size_t at = end;
+        while (at > 0 && (at + n_special > end || memcmp(text + at, special, n_special) != 0)) at--;
+        if (at + n_special > end || memcmp(text + at, special, n_special) != 0) continue;
+        status = put_mark(c, text + at + n_special, end - at - n_special, *out, out);
+        const char *piece = qn_vocabulary_text(c->v, ids[i], &n_piece);
+        if (status == QN_OK) status = put_mark(c, piece, n_piece, *out, out);
+        end = at;
+    }
+    qn_free(ids);
+    if (status == QN_OK) status = put_mark(c, text, end, *out, out);
+    return status;
+}
+
+static qn_status put_choice(qn_constraint *c, uint32_t a, uint32_t b, uint32_t *out)
+{
+    return qn_program_add_graph(&c->program, &(qn_graph_node){.kind = QN_GRAPH_CHOICE, .next = a, .other = b},
+                                out);
+}
+
+static qn_status put_line_end(qn_constraint *c, uint32_t next, uint32_t *out)
+{
+    uint32_t line;
+    QN_TRY(put_mark(c, "\n", 1, next, &line));
+    return put_choice(c, next, line, out);
+}
+
+static qn_status put_value(qn_constraint *c, int32_t value, uint32_t next, uint32_t *out)
+{
+    return qn_program_add_graph(&c->program,
+                                &(qn_graph_node){.kind = QN_GRAPH_VALUE, .what = value, .next = next}, out);
+}
+
+/* Any text up to and with a mark, which may be a special token. */
+static qn_status put_free(qn_constraint *c, const char *mark, int may_end, uint32_t next, uint32_t *out)
+{
+    qn_graph_node node = {.kind = QN_GRAPH_FREE, .next = next, .may_end = may_end};
+    size_t n = strlen(mark);
+    int32_t id = qn_tokenizer_find(c->v->tokenizer, mark, n);
+    if (id >= 0 && qn_tokenizer_is_special(c->v->tokenizer, id)) mark = qn_vocabulary_text(c->v, id, &n);
+    QN_TRY(qn_program_add_marker(&c->program, mark, n, &node.what));
+    return qn_program_add_graph(&c->program, &node, out);
+}
+
+/* ---- calls as JSON ------------------------------------------------------------------------------------- */
+
+static qn_status text_value(qn_program *p, const char *text, int32_t *out)
+{
+    qn_dfa *d;
+    int32_t dfa, string;
+    QN_TRY(qn_dfa_texts(&(qn_text_ref){text, strlen(text)}, 1, &p->dfa_limits, &d));
+    QN_TRY(qn_program_add_dfa(p, d, &dfa));
+    QN_TRY(qn_program_add_string(p, &(qn_string_rule){.dfa = dfa, .max = -1}, &string));
+    QN_TRY(qn_program_add_value(p, out));
+    qn_value v = {.is_expanded = 1, .possible = 1, .number = QN_NONE, .n_strings = 1};
+    v.strings = qn_program_numbers(p, &string, 1);
+    if (!v.strings) return QN_E_NOMEM;
+    p->values[*out] = v;
+    return QN_OK;
+}
+
+/* {"name": NAME, "arguments": {...}}, or {NAME: {...}} */
+static qn_status call_object(qn_program *p, const tool *t, const char *name_key, const char *arguments_key,
+                             int32_t *object)
+{
+    qn_member members[2];
+    uint32_t n = 0;
+    memset(members, 0, sizeof members);
+    if (name_key) {
+        members[n].name = name_key;
+        QN_TRY(text_value(p, t->name, &members[n].value));
+        n++;
+    }
+    members[n].name = name_key ? arguments_key : t->name;
+    members[n++].value = t->arguments;
+    qn_object_rule o = {.n_members = n, .n_ordered = n, .max = -1};
+    o.members = qn_arena_calloc(&p->arena, n, sizeof *o.members);
+    o.sorted = qn_arena_calloc(&p->arena, n, sizeof *o.sorted);
+    if (!o.members || !o.sorted) return QN_E_NOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        o.members[i] = members[i];
+        o.members[i].name = qn_arena_strndup(&p->arena, members[i].name, strlen(members[i].name));
+        if (!o.members[i].name) return QN_E_NOMEM;
+        o.members[i].n = (uint32_t)strlen(members[i].name);
+        o.members[i].is_required = 1;
+        o.members[i].marked = QN_NONE;
+        o.sorted[i] = i;
+    }
+    if (n == 2 && strcmp(members[0].name, members[1].name) > 0) o.sorted[0] = 1, o.sorted[1] = 0;
+    return qn_program_add_object(p, &o, object);
+}
+
+/* A call of one of the tools, in an array if the family writes one. */
+static qn_status calls_value(compiling *k, int is_array, int is_one, int32_t *out)
+{
+    qn_program *p = &k->c->program;
+    static const char *const parameters[] = {"llama3", "command_r", "command_r7b"};
+    const char *name_key = "name", *arguments_key = "arguments";
+    for (int i = 0; i < 3; i++)
+        if (strcmp(k->f->name, parameters[i]) == 0) {
+            arguments_key = "parameters";
+            if (i) name_key = "tool_name";
+        }
+    if (k->f->body == QN_CALL_KEYED) name_key = NULL;
+    int32_t *objects = qn_arena_calloc(&p->arena, k->n_tools, sizeof *objects);
+    if (!objects) return QN_E_NOMEM;
+    for (size_t i = 0; i < k->n_tools; i++)
+        QN_TRY(call_object(p, &k->tools[i], name_key, arguments_key, &objects[i]));
+    QN_TRY(qn_program_add_value(p, out));
+    p->values[*out] = (qn_value){.is_expanded = 1,
+                                 .possible = 1,
+                                 .number = QN_NONE,
+                                 .objects = objects,
+                                 .n_objects = (uint32_t)k->n_tools};
+    if (!is_array) return QN_OK;
+    int32_t array, item = *out;
+    qn_array_rule a = {.items = qn_program_numbers(p, &item, 1), .min = 1, .max = is_one ? 1 : -1};
+    a.counted_max = -1;
+    if (!a.items) return QN_E_NOMEM;
+    QN_TRY(qn_program_add_array(p, &a, &array));
+    QN_TRY(qn_program_add_value(p, out));
+    qn_value v = {.is_expanded = 1, .possible = 1, .number = QN_NONE, .n_arrays = 1};
+    v.arrays = qn_program_numbers(p, &array, 1);
+    if (!v.arrays) return QN_E_NOMEM;
+    p->values[*out] = v;
+    return QN_OK;
+}
+
+static int writes_arrays(const qn_call_format *f)
+{
+    static const char *const names[] = {"functools",   "granite",    "mistral", "command_r",
+                                        "command_r7b", "tool_calls", "apertus"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(f->name, names[i]) == 0) return 1;
+    return 0;
+}
+
+/* ---- calls in marks ------------------------------------------------------------------------------------ */
+
+/* A parameter's text: strings as they are, everything else as JSON. */
+static qn_status put_parameter_value(compiling *k, int32_t value, const char *close, uint32_t next,
+                                     uint32_t *out)
+{
+    qn_program *p = &k->c->program;
+    uint32_t closed, other = 0, text = 0;
+    QN_TRY(put_text(k->c, close, next, &closed));
+    qn_value v = p->values[value];
+    if (v.n_strings) {
+        const qn_string_rule *r = &p->strings[v.strings[0]];
+        if (v.n_strings > 1 || (r->dfa == p->all && (r->min > 0 || r->max >= 0)))
+            return qn_fail(QN_E_UNSUPPORTED, "strings of counted characters in calls written in marks");
+        if (r->dfa == p->all) return put_free(k->c, close, 0, next, out);
+        qn_graph_node node = {.kind = QN_GRAPH_TEXT, .what = r->dfa, .next = closed};
+        QN_TRY(qn_program_add_graph(p, &node, &text));
+    }
+    if (v.literals || v.number != QN_NONE || v.n_objects || v.n_arrays) {
+        int32_t rest;
+        v.n_strings = 0;
+        QN_TRY(qn_program_add_value(p, &rest));
+        p->values[rest] = v;
+        QN_TRY(put_value(k->c, rest, closed, &other));
+    }
+    if (other && text) return put_choice(k->c, text, other, out);
+    *out = text ? text : other;
+    return QN_OK;
+}
+
+/* The parameters in their order, each required one, then the end of the call. */
+static qn_status put_parameters(compiling *k, const tool *t, uint32_t next, uint32_t *out)
+{
+    qn_program *p = &k->c->program;
+    const qn_call_marks *m = &k->f->marks;
+    int is_keys = k->f->body == QN_CALL_KEYS;
+    qn_value v = p->values[t->arguments];
+    *out = next;
+    if (v.n_objects != 1)
+        return qn_fail(QN_E_UNSUPPORTED, "several forms of arguments in calls written in marks");
+    qn_object_rule o = p->objects[v.objects[0]];
+    if (o.min > 0 || o.max >= 0)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "a bound on how many arguments there are, in calls written in marks");
+    for (uint32_t i = o.n_members; i-- > 0;) {
+        const qn_member *x = &o.members[i];
+        if (!x->is_possible) continue;
+        char begin[600], end[200];
+        if (is_keys) {
+            snprintf(begin, sizeof begin, "%s%s%s\n%s", m->key_open, x->name, m->key_close,
+                     m->parameter_open);
+        } else {
+            int is_quoted = m->parameter_name_end[0] == '"';
+            snprintf(begin, sizeof begin, "%s%s%s%s%s", m->parameter_open, x->name, m->parameter_name_end,
+                     is_quoted ? ">" : "", m->value_lines ? "\n" : "");
+        }
+        if (strlen(begin) + 1 >= sizeof begin)
+            return qn_fail(QN_E_UNSUPPORTED, "a parameter's name has more than 500 bytes");
+        snprintf(end, sizeof end, "%s%s", m->value_lines ? "\n" : "", m->parameter_close);
+        uint32_t after, value, start;
+        QN_TRY(put_line_end(k->c, *out, &after));
+        QN_TRY(put_parameter_value(k, x->value, end, after, &value));
+        QN_TRY(put_text(k->c, begin, value, &start));
+        if (x->is_required)
+            *out = start;
+        else
+            QN_TRY(put_choice(k->c, start, *out, out));
+    }
+    return QN_OK;
+}
+
+static qn_status put_named(compiling *k, const tool *t, uint32_t next, uint32_t *out)
+{
+    const qn_call_marks *m = &k->f->marks;
+    qn_buf begin = {0};
+    uint32_t node = next;
+    qn_status status = QN_OK;
+    if (k->f->body == QN_CALL_NAMED) {
+        qn_buf_printf(&begin, "%s%s%s", m->call_open ? m->call_open : "", t->name, m->name_end);
+        if (m->call_close) status = put_text(k->c, m->call_close, next, &node);
+        if (status == QN_OK) status = put_value(k->c, t->arguments, node, &node);
+    } else if (k->f->body == QN_CALL_KEYS) {
+        qn_buf_printf(&begin, "%s", t->name);
+        status = put_parameters(k, t, next, &node);
+        if (status == QN_OK) status = put_line_end(k->c, node, &node);
+    } else {
+        qn_buf_printf(&begin, "%s%s%s%s", k->f->is_bare ? "" : m->call_open, t->name, m->name_end,
+                      m->name_end[0] == '"' ? ">" : "");
+        if (!k->f->is_bare) status = put_text(k->c, m->call_close, next, &node);
+        if (status == QN_OK) status = put_parameters(k, t, node, &node);
+        if (status == QN_OK) status = put_line_end(k->c, node, &node);
+    }
+    if (status == QN_OK) status = begin.status;
+    if (status == QN_OK) status = put_text(k->c, begin.data, node, out);
+    qn_buf_free(&begin);
+    return status;
+}
+
+/* One call of any tool, behind what opens it. */
+static qn_status put_call(compiling *k, uint32_t next, uint32_t *out)
+{
+    int32_t value;
+    if (k->f->body == QN_CALL_JSON || k->f->body == QN_CALL_KEYED) {
+        QN_TRY(calls_value(k, 0, 1, &value));
+        return put_value(k->c, value, next, out);
+    }
+    for (size_t i = 0; i < k->n_tools; i++) {
+        uint32_t one;
+        QN_TRY(put_named(k, &k->tools[i], next, &one));
+        if (i == 0)
+            *out = one;
+        else
+            QN_TRY(put_choice(k->c, one, *out, out));
+    }
+    return QN_OK;
+}
+
+/* ---- answers ------------------------------------------------------------------------------------------- */
+
+/* Behind an opening mark: the calls, closed, and more of them where that is allowed. with_open: the
+ * opening mark comes first. */
+static qn_status put_calls(compiling *k, int is_one, int with_open, uint32_t *out)
+{
+    qn_constraint *c = k->c;
+    const qn_call_format *f = k->f;
+    const char *open = f->is_bare && f->body == QN_CALL_JSON ? "" : f->open;
+    uint32_t end = 0, again = 0, node;
+    int is_inside = f->body == QN_CALL_TAGS || f->body == QN_CALL_NAMED;
+    int repeats = !is_one && !f->is_bare && f->close;
+    /* The way back is a choice whose second half is set when the first call's node is known. */
+    if (repeats) {
+        QN_TRY(put_choice(c, 0, 0, &again));
+        end = again;
+    }
+    int32_t value;
+    if (f->close && !f->is_bare) {
+        QN_TRY(put_text(c, f->close, is_inside ? 0 : end, &node));
+    } else if (f->close && f->body == QN_CALL_TAGS) {
+        QN_TRY(put_text(c, f->close, 0, &node));
+    } else {
+        node = 0;
+    }
+    if (is_inside && repeats) {
+        c->program.graph[again].next = node;
+        node = again;
+    }
+    if (writes_arrays(f)) {
+        QN_TRY(calls_value(k, 1, is_one, &value));
+        QN_TRY(put_line_end(c, node, &node));
+        QN_TRY(put_value(c, value, node, &node));
+        QN_TRY(put_line_end(c, node, &node));
+        if (repeats) c->program.graph[again].other = 0, c->program.graph[again].next = 0;
+    } else {
+        uint32_t call;
+        QN_TRY(put_line_end(c, node, &node));
+        QN_TRY(put_call(k, node, &call));
+        QN_TRY(put_line_end(c, call, &node));
+        if (repeats) {
+            uint32_t more;
+            if (is_inside)
+                more = node;
+            else
+                QN_TRY(put_text(c, open, node, &more));
+            if (!is_inside) QN_TRY(put_line_end(c, more, &more));
+            c->program.graph[again].other = more;
+        }
+    }
+    if (with_open) QN_TRY(put_text(c, open, node, &node));
+    *out = node;
+    return QN_OK;
+}
+
+static qn_status put_answer(compiling *k, const qn_constraint_source *s, uint32_t *out)
+{
+    const qn_call_format *f = k->f;
+    int is_one = s->tools.is_one_call || s->tools.mode == QN_TOOL_CALLS_NAMED;
+    if (f->header.open || f->body == QN_CALL_LOOSE)
+        return qn_fail(QN_E_UNSUPPORTED, "tools: calls as the family %s writes them cannot be enforced",
+                       f->name);
+    if (s->tools.mode != QN_TOOL_CALLS_AUTO) return put_calls(k, is_one, 1, out);
+    uint32_t calls;
+    if (!f->is_bare) {
+        QN_TRY(put_calls(k, is_one, 0, &calls));
+        return put_free(k->c, f->open, 1, calls, out);
+    }
+    /* A bare call counts at the begin of an answer alone: what begins otherwise is text. */
+    static const char other[] = "[^{<][\\s\\S]*";
+    QN_TRY(put_calls(k, is_one, 1, &calls));
+    qn_graph_node text = {.kind = QN_GRAPH_TEXT};
+    qn_dfa *d;
+    QN_TRY(qn_dfa_regex(other, sizeof other - 1, QN_REGEX_WHOLE, &k->c->program.dfa_limits, &d));
+    QN_TRY(qn_program_add_dfa(&k->c->program, d, &text.what));
+    uint32_t node;
+    QN_TRY(qn_program_add_graph(&k->c->program, &text, &node));
+    return put_choice(k->c, calls, node, out);
+}
+
+/* ---- tools --------------------------------------------------------------------------------------------- */
+
+static qn_status objects_of(qn_program *p, int32_t value, int32_t *out)
+{
+    qn_value v = p->values[value];
+    if (v.n_objects == 0) return qn_fail(QN_E_UNSUPPORTED, "#: type: arguments are objects");
+    v.n_strings = v.n_arrays = v.literals = 0;
+    v.number = QN_NONE;
+    QN_TRY(qn_program_add_value(p, out));
+    p->values[*out] = v;
+    return QN_OK;
+}
+
+static int append(const char *text, size_t n, void *buf)
+{
+    qn_buf_append(buf, text, n);
+    return ((qn_buf *)buf)->status == QN_OK ? 0 : -1;
+}
+
+static qn_status read_tool(compiling *k, const qn_constraint_source *s, const json_t *item, size_t i)
+{
+    const json_t *function = json_object_get(item, "function");
+    if (!function) function = item;
+    tool *t = &k->tools[k->n_tools];
+    t->name = json_string_value(json_object_get(function, "name"));
+    if (!t->name || !*t->name) return qn_fail(QN_E_FORMAT, "tools[%zu]: it has no name", i);
+    if (s->tools.mode == QN_TOOL_CALLS_NAMED && (!s->tools.name || strcmp(t->name, s->tools.name) != 0))
+        return QN_OK;
+    k->n_tools++;
+    const json_t *parameters = json_object_get(function, "parameters");
+    if (!parameters || json_is_null(parameters)) return qn_any_object(&k->c->program, &t->arguments);
+    int32_t value;
+    qn_buf text = {0};
+    if (json_dump_callback(parameters, append, &text, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
+        qn_buf_free(&text);
+        return qn_fail_nomem(0);
+    }
+    qn_status status = qn_constraint_compile_schema(k->c, text.data, text.length, &value);
+    if (status == QN_OK) status = objects_of(&k->c->program, value, &t->arguments);
+    qn_buf_free(&text);
+    if (status == QN_OK || status == QN_E_NOMEM) return status;
+    if (s->tools.strict_by_all || json_is_true(json_object_get(function, "strict")))
+        return qn_fail_prefix(status, "tools[%zu].function.parameters", i);
+    char pointer[64];
+    snprintf(pointer, sizeof pointer, "/%zu/function/parameters", i);
+    QN_TRY(qn_constraint_add_note(k->c, pointer, "parameters", qn_last_error()));
+    return qn_any_object(&k->c->program, &t->arguments);
+}
+
+static qn_status compile(compiling *k, const qn_constraint_source *s, const json_t *list, uint32_t *node)
+{
+    size_t n = json_array_size(list);
+    if (!json_is_array(list) || n == 0)
+        return qn_fail(QN_E_FORMAT, "tools: expected a list that is not empty");
+    if (n > TOOLS_MAX)
+        return qn_fail(QN_E_UNSUPPORTED, "tools: %zu of them, at most %d are taken", n, TOOLS_MAX);
+    k->tools = qn_calloc(n, sizeof *k->tools);
+    if (!k->tools) return QN_E_NOMEM;
+    for (size_t i = 0; i < n; i++) QN_TRY(read_tool(k, s, json_array_get(list, i), i));
+    if (k->n_tools == 0)
+        return qn_fail(QN_E_ARG, "tools: there is no tool \"%.60s\"", s->tools.name ? s->tools.name : "");
+    return put_answer(k, s, node);
+}
+
+qn_status qn_tools_compile(qn_constraint *c, const qn_constraint_source *s, uint32_t *node)
+{
+    compiling k = {.c = c, .f = s->tools.format.calls};
+    json_t *list;
+    if (!k.f) return qn_fail(QN_E_UNSUPPORTED, "tools: the model's template shows no format of calls");
+    QN_TRY(qn_json_parse("tools", s->text, s->n, &list));
+    qn_status status = compile(&k, s, list, node);
+    qn_free(k.tools);
+    json_decref(list);
+    return status;
+}
