@@ -1,8 +1,8 @@
 /* What a form costs, and what forced text gains. usage: constrain_decode MODEL [SCHEMAS.jsonl [N]]
  *
- * First, decode at 1 and at 16 sequences: free, and held to two schemas that force next to nothing. Free and held
+ * Without SCHEMAS: decode at 1 and at 16 sequences: free, and held to two schemas that force next to nothing. Free and held
  * answers of TOKENS tokens alternate; milliseconds for each token of a sequence, medians of ROUNDS, and the median of
- * the ratios of neighbours: the goal is at most 1.02. Then, with SCHEMAS (lines as in fixtures/json_schema), complete
+ * the ratios of neighbours: the goal is at most 1.02. With SCHEMAS (lines as in fixtures/json_schema), complete
  * answers to the first N (100) of them that compile, one after the other: tokens, and the time of a token beside the
  * free one. Ratios below 1 are forced text. */
 #include <quern/quern.h>
@@ -161,8 +161,8 @@ int main(int argc, char **argv)
     check(qn_model_open(argv[1], &(qn_model_options){.parallel_slots = SEQUENCES_MAX}, &m));
     check(qn_model_encode(m, text, strlen(text), &(qn_encode_options){.bos = 1}, &ids, &n_ids));
     const qn_ids prompt = {ids, n_ids};
-    measure_cost(m, &prompt, 1);
-    measure_cost(m, &prompt, SEQUENCES_MAX);
+    if (argc == 2) measure_cost(m, &prompt, 1);
+    if (argc == 2) measure_cost(m, &prompt, SEQUENCES_MAX);
     if (argc > 2) measure_forced(m, &prompt, argv[2], argc > 3 ? (int)strtol(argv[3], NULL, 10) : 100);
     qn_buffer_free(ids);
     qn_model_close(&m);
