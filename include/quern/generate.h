@@ -232,6 +232,9 @@ typedef struct {
         *text; /* [text_bytes] valid UTF-8, NUL-terminated, valid until the next call on the generation */
     size_t text_bytes;
     qn_end end; /* QN_END_NONE: a token. Else the row's last event */
+    /* What ended the row. QN_END_STOP_STRING: 1 + the index of the stop string. QN_END_STOP: 1 + the stop id.
+     * 0: nothing of the kind, or the backend does not say. */
+    int32_t stop;
     /* With logprobs: of the token, as in qn_top_logprob; and of the n_top likeliest in falling order, the
      * lower id first on a tie, valid as long as text. Fewer than n_top_logprobs only where fewer tokens can
      * come. */

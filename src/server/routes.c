@@ -1,5 +1,6 @@
 #include "server/routes.h"
 
+#include "server/anthropic/anthropic.h"
 #include "server/openai/openai.h"
 
 static const qn_route own[] = {
@@ -8,6 +9,7 @@ static const qn_route own[] = {
     {"POST", "/prompt-cache", qn_route_prompt_cache, 0, 1},
 };
 
-static const qn_route_table own_table = {own, sizeof own / sizeof *own, qn_openai_error_write};
+static const qn_route_table own_table = {own, sizeof own / sizeof *own, qn_openai_error_write, NULL};
 
-const qn_route_table *const qn_server_tables[QN_SERVER_TABLES] = {&qn_openai_routes, &own_table};
+const qn_route_table *const qn_server_tables[QN_SERVER_TABLES] = {&qn_openai_routes, &qn_anthropic_routes,
+                                                                  &own_table};

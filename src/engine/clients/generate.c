@@ -287,6 +287,9 @@ static qn_status give_end(qn_run *r, int64_t i_row, qn_end why, qn_token *out)
     if (status == QN_OK) status = decode_rest(r, w);
     if (status == QN_OK && w->stop.hit) why = QN_END_STOP_STRING;
     out->end = status == QN_OK ? why : QN_END_ERROR;
+    out->stop = out->end == QN_END_STOP_STRING ? (w->stop.hit ? (int32_t)w->stop.string + 1 : 0)
+                : out->end == QN_END_STOP      ? q->stop_id
+                                               : 0;
     out->position = q->n_prompt + w->n_given;
     put_text(r, out);
     w->is_over = 1;
@@ -363,10 +366,10 @@ void qn_run_get_stats(const qn_run *r, qn_generation_stats *out)
                 admitted =
                     atomic_load_explicit(&q->admitted_ns, memory_order_acquire), /* then n_cached is there */
             first = atomic_load_explicit(&q->first_ns, memory_order_relaxed);
+        out->n_prompt_tokens += q->n_prompt; /* known before anything is computed */
         if (!admitted) continue;
         out->n_drafted_tokens += atomic_load_explicit(&q->n_drafted, memory_order_relaxed);
         out->n_accepted_tokens += atomic_load_explicit(&q->n_accepted, memory_order_relaxed);
-        out->n_prompt_tokens += q->n_prompt;
         out->n_cached_tokens += q->n_cached;
         if (i == 0) out->queue_ms = (double)(admitted - submitted) * 1e-6;
         if (first && (!first_ns || first < first_ns)) {

@@ -133,9 +133,13 @@ static void note_token(qn_completion *c, qn_completion_choice *choice)
     choice->last_token_ns = now;
 }
 
-static void note_end(qn_completion *c, qn_completion_choice *choice, qn_end end)
+static void note_end(qn_completion *c, qn_completion_choice *choice, const qn_token *token)
 {
+    const qn_end end = token->end;
     qn_generation_stats stats;
+    choice->end = end;
+    if (token->stop && end == QN_END_STOP_STRING) choice->stop_string = c->request.stop[token->stop - 1];
+    choice->stop_id = token->stop && end == QN_END_STOP ? token->stop - 1 : -1;
     choice->finish = choice->is_cut                                   ? QN_FINISH_CALLS
                      : end == QN_END_LENGTH || end == QN_END_DEADLINE ? QN_FINISH_LENGTH
                      : choice->n_calls                                ? QN_FINISH_CALLS
@@ -149,6 +153,7 @@ static void note_end(qn_completion *c, qn_completion_choice *choice, qn_end end)
         c->n_cached_tokens += stats.n_cached_tokens;
     }
     c->n_generated_tokens += stats.n_generated_tokens;
+    c->n_reasoning_tokens += choice->n_reasoning_tokens;
 }
 
 /* ---- the loop ------------------------------------------------------------------------------------------ */
@@ -168,7 +173,9 @@ static qn_status poll_choice(qn_completion *c, qn_completion_choice *choice, int
     }
     QN_TRY(take_text(c, choice, token.text, token.text_bytes, token.end != QN_END_NONE));
     if (choice->is_cut && token.end == QN_END_NONE) qn_generation_cancel(choice->generation);
-    if (token.end != QN_END_NONE) note_end(c, choice, token.end);
+    if (token.id >= 0 && choice->parser && qn_answer_is_reasoning(choice->parser))
+        choice->n_reasoning_tokens++;
+    if (token.end != QN_END_NONE) note_end(c, choice, &token);
     return QN_OK;
 }
 
@@ -265,6 +272,7 @@ static void all_open(qn_job *job)
     c->n_running = c->n_choices;
     if (c->request.stream) {
         qn_buf b = {0};
+        c->ex->ping = c->dialect->stream_ping;
         qn_exchange_stream(c->ex, c->dialect->stream_type);
         qn_exchange_ping_every(c->ex, c->request.ping_ms);
         for (size_t i = 0; i < c->n_choices && c->phase == QN_COMPLETION_RUNNING; i++) {

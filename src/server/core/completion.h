@@ -21,7 +21,12 @@ struct qn_completion_choice {
     int n_calls;
     int is_cut; /* after the one call that it may have */
     int64_t n_tokens, last_token_ns;
+    int64_t n_reasoning_tokens; /* after which the answer was in its reasoning */
     qn_finish finish;
+    /* Once it has ended: how; the stop string, borrowed of the request, or NULL; the stop id, or -1. */
+    qn_end end;
+    const char *stop_string;
+    int32_t stop_id;
     void *memory; /* of the dialect: choice_bytes of it */
 };
 
@@ -39,7 +44,7 @@ struct qn_completion {
     int64_t created_s;
     qn_completion_choice *choices;
     size_t n_choices, n_running;
-    int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
+    int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens, n_reasoning_tokens;
     /* What the first choice of a chat says, whole, for look_ahead.h: without the reasoning, which clients
      * leave out as a rule when they send it back; and its tokens (int32_t). */
     int keeps_said;

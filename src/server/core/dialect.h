@@ -18,6 +18,7 @@ typedef struct {
     /* Makes r->chat of what `read` left in r->messages. The same. NULL: the dialect has prompts, no chats. */
     int (*read_messages)(qn_api_request *r, qn_api_error *error);
     const char *stream_type;  /* the content type of a stream */
+    const char *stream_ping;  /* a frame for silences; NULL: a comment of server-sent events */
     const char *prompt_field; /* whose fault it is if the prompt is too long */
     size_t
         choice_bytes; /* of what the dialect remembers of each choice (`memory`), zeroed at the beginning */

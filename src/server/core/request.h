@@ -43,10 +43,14 @@ typedef struct {
     int logprobs;
     int64_t top_logprobs;
     const json_t *messages; /* of a chat, as sent; NULL: it is none */
+    const json_t *system;   /* of a dialect that has it apart: what stands before the messages, as sent */
     json_t *chat;           /* owned: the same as chat templates take them (message.h). NULL: not made yet */
     const json_t *tools, *template_kwargs; /* of a chat. tools NULL: none, or not to be used */
+    json_t *own_tools; /* owned: tools of another form, made to OpenAI's; `tools` borrows them. NULL: none */
+    int thinking;      /* is the model to think? -1: as its template has it */
     const char *reasoning_effort;
     int one_tool_call;
+    int asks_for_cache; /* the client says what is to be cached, and expects figures of it */
     int continue_final, add_generation_prompt; /* chat; -1: not given */
     int plain_reasoning;                       /* what the model thinks stays in its text */
     const json_t *prompt;                      /* completions */

@@ -175,6 +175,7 @@ static void write_head(qn_exchange *ex, int status, const char *type, const char
     if (length < 0 && !ex->is_chunked) c->closes = 1;
     qn_buf_printf(&b, "HTTP/1.1 %d %s\r\nx-request-id: %s\r\nx-content-type-options: nosniff\r\n", status,
                   qn_http_reason(status), ex->id);
+    if (ex->table && ex->table->id_header) qn_buf_printf(&b, "%s: %s\r\n", ex->table->id_header, ex->id);
     if (type) qn_buf_printf(&b, "content-type: %s\r\n", type);
     if (headers) qn_buf_puts(&b, headers);
     qn_guard_write_cors(c->server, &c->http, &b);
@@ -225,13 +226,13 @@ void qn_exchange_ping_every(qn_exchange *ex, int64_t ms)
  * last one was. Bytes that the client has not taken yet are no silence. */
 static void ping(qn_connection *c)
 {
-    static const char comment[] = ": keep-alive\n\n";
     qn_exchange *ex = c->exchange;
+    const char *frame = ex->ping ? ex->ping : ": keep-alive\n\n";
     int64_t left_ms = ex->ping_ms - (qn_clock_ns() - ex->sent_ns) / 1000000;
     if (left_ms <= 0) {
         if (evbuffer_get_length(output(ex)) == 0) {
-            begin_chunk(ex, sizeof comment - 1);
-            put(ex, comment, sizeof comment - 1);
+            begin_chunk(ex, strlen(frame));
+            put(ex, frame, strlen(frame));
             end_chunk(ex);
         }
         left_ms = ex->ping_ms;

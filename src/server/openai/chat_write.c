@@ -45,7 +45,7 @@ static void put_logprobs(const qn_completion *c, const qn_said *said, qn_buf *b)
         qn_json_close(b, '}');
     }
     qn_json_close(b, ']');
-    qn_openai_put_null(b, "refusal");
+    qn_write_null(b, "refusal");
     qn_json_close(b, '}');
 }
 
@@ -66,7 +66,7 @@ static void close_chunk(const qn_completion *c, const qn_completion_choice *choi
     if (tokens && qn_said_count_tokens(tokens))
         put_logprobs(c, tokens, out);
     else
-        qn_openai_put_null(out, "logprobs");
+        qn_write_null(out, "logprobs");
     qn_openai_close_choice(c, choice, 0, out);
     qn_openai_close_event(out);
 }
@@ -75,9 +75,9 @@ static void write_begin(const qn_completion *c, const qn_completion_choice *choi
 {
     open_chunk(c, choice, out);
     qn_buf_puts(out, "{\"role\":\"assistant\",\"content\":\"\"}");
-    qn_openai_put_null(out, "logprobs");
+    qn_write_null(out, "logprobs");
     qn_openai_close_choice(c, choice, 0, out);
-    if (choice->index == 0) qn_openai_put_warnings(c, out);
+    if (choice->index == 0) qn_write_warnings(c, out);
     qn_openai_close_event(out);
 }
 
@@ -108,8 +108,8 @@ static void put_text_delta(const qn_said *said, qn_buf *out)
 {
     qn_json_open(out, '{');
     if (qn_said_has(said, QN_ANSWER_REASONING))
-        qn_openai_put_said(out, "reasoning_content", said, QN_ANSWER_REASONING, 0);
-    if (qn_said_has(said, QN_ANSWER_CONTENT)) qn_openai_put_said(out, "content", said, QN_ANSWER_CONTENT, 0);
+        qn_write_said(out, "reasoning_content", said, QN_ANSWER_REASONING, 0);
+    if (qn_said_has(said, QN_ANSWER_CONTENT)) qn_write_said(out, "content", said, QN_ANSWER_CONTENT, 0);
     qn_json_close(out, '}');
 }
 
@@ -144,7 +144,7 @@ static void write_finish(const qn_completion *c, const qn_completion_choice *cho
 {
     open_chunk(c, choice, out);
     qn_buf_puts(out, "{}");
-    qn_openai_put_null(out, "logprobs");
+    qn_write_null(out, "logprobs");
     qn_openai_close_choice(c, choice, 1, out);
     qn_openai_close_event(out);
 }
@@ -170,7 +170,7 @@ static void put_calls(const qn_said *said, qn_buf *b)
         qn_json_open(b, '{');
         qn_json_key(b, "name");
         qn_json_text(b, e.text, e.n);
-        qn_openai_put_said(b, "arguments", said, QN_ANSWER_CALL_ARGUMENTS, e.index);
+        qn_write_said(b, "arguments", said, QN_ANSWER_CALL_ARGUMENTS, e.index);
         qn_json_close(b, '}');
         qn_json_close(b, '}');
     }
@@ -187,18 +187,18 @@ static void put_choice(const qn_completion *c, const qn_completion_choice *choic
     qn_json_open(b, '{');
     qn_json_put_text(b, "role", "assistant");
     if (has_calls && !qn_said_has(said, QN_ANSWER_CONTENT))
-        qn_openai_put_null(b, "content");
+        qn_write_null(b, "content");
     else
-        qn_openai_put_said(b, "content", said, QN_ANSWER_CONTENT, 0);
+        qn_write_said(b, "content", said, QN_ANSWER_CONTENT, 0);
     if (qn_said_has(said, QN_ANSWER_REASONING))
-        qn_openai_put_said(b, "reasoning_content", said, QN_ANSWER_REASONING, 0);
+        qn_write_said(b, "reasoning_content", said, QN_ANSWER_REASONING, 0);
     if (has_calls) put_calls(said, b);
-    qn_openai_put_null(b, "refusal");
+    qn_write_null(b, "refusal");
     qn_json_close(b, '}');
     if (c->request.logprobs)
         put_logprobs(c, said, b);
     else
-        qn_openai_put_null(b, "logprobs");
+        qn_write_null(b, "logprobs");
     qn_json_put_text(b, "finish_reason", qn_openai_finish(choice->finish));
     qn_json_close(b, '}');
 }
@@ -211,7 +211,7 @@ static void write_whole(const qn_completion *c, qn_buf *out)
     for (size_t i = 0; i < c->n_choices; i++) put_choice(c, &c->choices[i], out);
     qn_json_close(out, ']');
     qn_openai_put_usage(c, out);
-    qn_openai_put_warnings(c, out);
+    qn_write_warnings(c, out);
     qn_json_close(out, '}');
 }
 

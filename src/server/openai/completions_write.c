@@ -69,7 +69,7 @@ static void put_logprobs(const qn_completion *c, const qn_completion_choice *cho
     if (c->request.top_logprobs)
         put_list(b, "top_logprobs", &tops);
     else
-        qn_openai_put_null(b, "top_logprobs");
+        qn_write_null(b, "top_logprobs");
     put_list(b, "text_offset", &offsets);
     qn_json_close(b, '}');
     qn_buf_free(&texts);
@@ -86,14 +86,14 @@ static void write_fixed(const qn_completion *c, const qn_completion_choice *choi
     qn_openai_open_event(c, prefix, object, out);
     qn_openai_open_choice(choice, out);
     qn_json_put_text(out, "text", "");
-    qn_openai_put_null(out, "logprobs");
+    qn_write_null(out, "logprobs");
     qn_openai_close_choice(c, choice, is_last, out);
 }
 
 static void write_begin(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
 {
     write_fixed(c, choice, 0, out);
-    if (choice->index == 0) qn_openai_put_warnings(c, out);
+    if (choice->index == 0) qn_write_warnings(c, out);
     qn_openai_close_event(out);
 }
 
@@ -104,11 +104,11 @@ static int write_delta(const qn_completion *c, const qn_completion_choice *choic
     if (!qn_said_has(&choice->said, QN_ANSWER_CONTENT) && !(choice->finish && n_tokens)) return 0;
     qn_openai_open_event(c, prefix, object, out);
     qn_openai_open_choice(choice, out);
-    qn_openai_put_said(out, "text", &choice->said, QN_ANSWER_CONTENT, 0);
+    qn_write_said(out, "text", &choice->said, QN_ANSWER_CONTENT, 0);
     if (n_tokens)
         put_logprobs(c, choice, out);
     else
-        qn_openai_put_null(out, "logprobs");
+        qn_write_null(out, "logprobs");
     qn_openai_close_choice(c, choice, 0, out);
     qn_openai_close_event(out);
     return 1;
@@ -135,17 +135,17 @@ static void write_whole(const qn_completion *c, qn_buf *out)
     for (const qn_completion_choice *choice = c->choices; choice < c->choices + c->n_choices; choice++) {
         qn_json_open(out, '{');
         qn_json_put_int(out, "index", choice->index);
-        qn_openai_put_said(out, "text", &choice->said, QN_ANSWER_CONTENT, 0);
+        qn_write_said(out, "text", &choice->said, QN_ANSWER_CONTENT, 0);
         if (c->request.logprobs)
             put_logprobs(c, choice, out);
         else
-            qn_openai_put_null(out, "logprobs");
+            qn_write_null(out, "logprobs");
         qn_json_put_text(out, "finish_reason", qn_openai_finish(choice->finish));
         qn_json_close(out, '}');
     }
     qn_json_close(out, ']');
     qn_openai_put_usage(c, out);
-    qn_openai_put_warnings(c, out);
+    qn_write_warnings(c, out);
     qn_json_close(out, '}');
 }
 

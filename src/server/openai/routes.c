@@ -8,4 +8,4 @@ static const qn_route routes[] = {
     {"POST", "/v1/embeddings", qn_route_embeddings, 0, 1},
 };
 
-const qn_route_table qn_openai_routes = {routes, sizeof routes / sizeof *routes, qn_openai_error_write};
+const qn_route_table qn_openai_routes = {routes, sizeof routes / sizeof *routes, qn_openai_error_write, NULL};

@@ -50,10 +50,10 @@ void qn_openai_close_choice(const qn_completion *c, const qn_completion_choice *
     if (is_last)
         qn_json_put_text(out, "finish_reason", qn_openai_finish(choice->finish));
     else
-        qn_openai_put_null(out, "finish_reason");
+        qn_write_null(out, "finish_reason");
     qn_buf_puts(out, "}]");
     /* With include_usage every chunk has the key; only the last has figures. */
-    if (c->request.include_usage) qn_openai_put_null(out, "usage");
+    if (c->request.include_usage) qn_write_null(out, "usage");
 }
 
 void qn_openai_write_end(const qn_completion *c, const char *prefix, const char *object, qn_buf *out)
@@ -82,33 +82,6 @@ void qn_openai_put_usage(const qn_completion *c, qn_buf *out)
     qn_json_put_int(out, "cached_tokens", c->n_cached_tokens);
     qn_json_close(out, '}');
     qn_json_close(out, '}');
-}
-
-void qn_openai_put_warnings(const qn_completion *c, qn_buf *out)
-{
-    const qn_buf *warnings = &c->request.warnings;
-    if (!warnings->length) return;
-    qn_json_key(out, "warnings");
-    qn_json_open(out, '[');
-    qn_buf_append(out, warnings->data, warnings->length);
-    qn_json_close(out, ']');
-    if (warnings->status != QN_OK) out->status = warnings->status;
-}
-
-void qn_openai_put_null(qn_buf *out, const char *key)
-{
-    qn_json_key(out, key);
-    qn_buf_puts(out, "null");
-}
-
-void qn_openai_put_said(qn_buf *out, const char *key, const qn_said *said, qn_answer_kind kind, int32_t index)
-{
-    qn_buf text = {0};
-    qn_said_join(said, kind, index, &text);
-    qn_json_key(out, key);
-    qn_json_text(out, text.data ? text.data : "", text.length);
-    if (text.status != QN_OK) out->status = text.status;
-    qn_buf_free(&text);
 }
 
 const char *qn_openai_finish(qn_finish finish)

@@ -3,7 +3,7 @@
 #ifndef QN_SERVER_OPENAI_WRITE_H
 #define QN_SERVER_OPENAI_WRITE_H
 
-#include "server/core/completion.h"
+#include "server/core/write.h"
 
 /* {"id":, "object":, "created":, "model":, "system_fingerprint":; the object stays open. prefix: of the id,
  * "cmpl-". */
@@ -20,12 +20,6 @@ void qn_openai_close_choice(const qn_completion *c, const qn_completion_choice *
 void qn_openai_write_end(const qn_completion *c, const char *prefix, const char *object, qn_buf *out);
 
 void qn_openai_put_usage(const qn_completion *c, qn_buf *out);
-/* Nothing if there are none. */
-void qn_openai_put_warnings(const qn_completion *c, qn_buf *out);
-void qn_openai_put_null(qn_buf *out, const char *key);
-/* A key with the texts of one kind, joined; of arguments: of the call `index`. */
-void qn_openai_put_said(qn_buf *out, const char *key, const qn_said *said, qn_answer_kind kind,
-                        int32_t index);
 const char *qn_openai_finish(qn_finish finish);
 /* As precise as it is; JSON has no infinity. */
 void qn_openai_logprob(qn_buf *out, float logprob);
