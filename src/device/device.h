@@ -153,8 +153,8 @@ typedef struct {
     const char
         *chip; /* the chip's own name, as long as the device lives; NULL: it has none that users know */
     int n_threads;
-    int layout;       /* version of the layouts of weights, 0: none that a file could keep */
-    qn_dtype fast_kv; /* the 16-bit type of keys and values that it computes with fastest */
+    int layout;           /* version of the layouts of weights, 0: none that a file could keep */
+    qn_dtype fast_kv;     /* the 16-bit type of keys and values that it computes with fastest */
     int32_t prefill_rows; /* rows of a prompt's step that keep it busy; 0: the engine's own choice */
     const char
         *note; /* what users should know of its weights; "": nothing. The device's, until asked again */

@@ -21,6 +21,8 @@ typedef struct {
     qn_http_options http;
     const char *model_name; /* what clients call the model */
     int allow_template_kwargs;
+    int strict_model;   /* a name that is not the model's is refused; else the model answers and reports it */
+    int lenient;        /* unknown fields of a request are reported, not refused */
     int no_look_ahead;  /* next turns are not computed in idle time (look_ahead.h) */
     int32_t n_draft;    /* tokens guessed ahead, as in qn_generate_options */
     qn_pooling pooling; /* of embeddings */

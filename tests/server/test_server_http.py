@@ -43,7 +43,8 @@ def test_errors_of_paths_and_methods(server):
     status, headers, body = server.request("PUT", "/v1/completions", {})
     check_error(status, headers, body, 405, code="method_not_allowed", param=None)
     assert headers["allow"] == "POST"
-    check_error(*server.request("POST", "/v1/completions", b"{}", {"Content-Type": "text/plain"}), 415)
+    check_error(*server.request("POST", "/v1/completions", b"{}",
+                                {"Content-Type": "text/plain", "Origin": "null"}), 415)
     check_error(*server.request("POST", "/v1/completions", b"{}",
                                 {"Content-Type": "application/json", "Content-Encoding": "gzip"}), 415)
 
@@ -246,9 +247,24 @@ def test_pages_of_strangers(server):
     status, headers, _ = server.request("GET", "/v1/models", None, {"Origin": "http://evil.example"})
     assert not [h for h in headers if h.startswith("access-control")]
     assert server.request("OPTIONS", "/v1/models", None, {"Origin": "http://evil.example"})[0] == 405
-    # What a page can send anywhere without asking: a form.
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-        assert server.request("POST", "/v1/completions", b'{"prompt":"x"}', {"Content-Type": kind})[0] == 415
+    # What a page can send anywhere without asking: a form. Browsers send one of these headers with it.
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx"):
+        for page in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"},
+                     {"sec-fetch-site": "none"}):
+            headers = {"Content-Type": kind, **page}
+            assert server.request("POST", "/v1/completions", b'{"prompt":"x"}', headers)[0] == 415
+    raw = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n"
+           b"Content-Length: 14\r\n\r\n{\"prompt\":\"x\"}")
+    assert statuses(server.raw(raw)) == [415]
+
+
+def test_programs_name_any_type(server):
+    """`curl -d` says that its JSON is a form."""
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "application/octet-stream", ""):
+        body = b'{"prompt":"x","max_tokens":1}'
+        status, _, got = server.request("POST", "/v1/completions", body, {"Content-Type": kind} if kind else {})
+        assert status == 200, got
+        check_error(*server.request("POST", "/v1/completions", b"prompt=x", {"Content-Type": kind}), 400)
 
 
 def test_pages_that_are_allowed():

@@ -31,7 +31,7 @@ typedef struct {
     double ping_s;
     qn_arg_list keys, hosts, origins;
     size_t body_max_bytes;
-    int template_kwargs, pooling, speculate, no_look_ahead, verbose;
+    int template_kwargs, strict_model, lenient, pooling, speculate, no_look_ahead, verbose;
 } serve_options;
 
 #define AT(field) offsetof(serve_options, field)
@@ -62,6 +62,12 @@ static const qn_arg serve_args[] = {
      "send a comment, which clients ignore, on a stream that was silent for this long (default 5; 0: never)"},
     {"--template-kwargs", 0, QN_ARG_FLAG, AT(template_kwargs), 0, 0, NULL,
      "let requests set variables of the chat template (chat_template_kwargs)"},
+    {"--strict-model", 0, QN_ARG_FLAG, AT(strict_model), 0, 0, NULL,
+     "refuse requests for a model of another name with status 404; without this flag the model answers, and "
+     "the "
+     "response reports it in `warnings`"},
+    {"--lenient", 0, QN_ARG_FLAG, AT(lenient), 0, 0, NULL,
+     "report unknown fields of requests in `warnings`, instead of refusing them"},
     {"--pooling", 0, QN_ARG_CHOICE, AT(pooling), 0, 0, "mean|last|cls",
      "hidden states that make an embedding (default mean)"},
     {"--speculate", 0, QN_ARG_CHOICE, AT(speculate), 0, 0, "lookup|off",
@@ -200,6 +206,8 @@ int qn_cmd_serve(int argc, char **argv)
                                           .ping_ms = (int64_t)ceil(o.ping_s * 1000)},
                                  .model_name = o.model_name,
                                  .allow_template_kwargs = o.template_kwargs,
+                                 .strict_model = o.strict_model,
+                                 .lenient = o.lenient,
                                  .no_look_ahead = o.no_look_ahead,
                                  .n_draft = o.speculate == 0 ? QN_DRAFT_TOKENS_MAX : 0,
                                  .pooling = (qn_pooling)o.pooling,

@@ -25,7 +25,7 @@ typedef struct {
     qn_pool *pool;  /* of the host, for for_each and for reading files */
     char set[16];   /* "sm_90" */
     char name[128]; /* the card's */
-    char *stage; /* locked memory from which small copies to the card are read; NULL: not made yet */
+    char *stage;    /* locked memory from which small copies to the card are read; NULL: not made yet */
     size_t stage_bytes, stage_used; /* used since the last wait */
 } qn_cuda;
 

@@ -12,8 +12,8 @@ typedef struct {
     size_t size_bytes;  /* as reserved in the ledger for each face */
     size_t valid_bytes; /* CARD_IS_NEWER: so many from the start are */
     newer newer;
-    int is_kept;        /* the host writes at any time: before each run it is compared with what was sent */
-    char *sent;         /* of kept ones: what the card has; sent_bytes of it */
+    int is_kept; /* the host writes at any time: before each run it is compared with what was sent */
+    char *sent;  /* of kept ones: what the card has; sent_bytes of it */
     size_t sent_bytes;
     int is_wanted;      /* the host reads it after runs */
     int host_is_locked; /* data is from host_alloc */

@@ -61,5 +61,10 @@ void qn_completion_open(qn_completion *c);
  * *adapter is borrowed from it, NULL: the default. Returns 0, or the HTTP status of a refusal. Any thread. */
 int qn_completion_check_model(const qn_server *s, const char *model, const char **adapter,
                               qn_api_error *error);
+/* The same for a request that is to be answered: unless the server is strict, the model answers to any name, and
+ * *name, which answers show, is borrowed from the request or the server. A name of the model with an adapter that
+ * it does not have is refused in either case. */
+int qn_completion_choose_model(const qn_server *s, qn_api_request *r, const char **name, const char **adapter,
+                               qn_api_error *error);
 
 #endif

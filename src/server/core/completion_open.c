@@ -42,6 +42,24 @@ int qn_completion_check_model(const qn_server *s, const char *model, const char 
                        n_adapters ? ", and the adapters that GET /v1/models lists" : "");
 }
 
+int qn_completion_choose_model(const qn_server *s, qn_api_request *r, const char **name, const char **adapter,
+                               qn_api_error *error)
+{
+    const char *own = s->options->model_name;
+    const size_t n = strlen(own);
+    char message[1024];
+    const int refused = qn_completion_check_model(s, r->model, adapter, error);
+    *name = r->model ? r->model : own;
+    if (!refused || s->options->strict_model || (strncmp(r->model, own, n) == 0 && r->model[n] == '+'))
+        return refused;
+    *name = own;
+    *error = (qn_api_error){0};
+    snprintf(message, sizeof message,
+             "this server has one model, '%.256s', which answered instead of '%.256s'", own, r->model);
+    qn_api_request_warn(r, "model", message);
+    return r->warnings.status == QN_OK ? 0 : qn_api_fail_status(error, r->warnings.status);
+}
+
 /* ---- what a prompt is made of -------------------------------------------------------------------------- */
 
 /* Does the prompt change with its tools? */
@@ -247,14 +265,15 @@ void qn_completion_open(qn_completion *c)
 {
     const qn_server *s = c->ex->server;
     opening o = {.c = c};
-    qn_api_request_limits limits = {s->info.vocab_size, s->info.default_temperature, s->info.default_top_p,
-                                    s->info.default_top_k, s->options->allow_template_kwargs};
+    const char *name = NULL;
+    const qn_api_request_limits limits = qn_server_request_limits(s);
     int refused = c->dialect->read(c->ex->body.data, c->ex->body.length, &limits, &c->request, &c->error);
     qn_buf_free(&c->ex->body);
-    if (!refused) refused = qn_completion_check_model(s, c->request.model, &c->request.o.adapter, &c->error);
+    if (!refused)
+        refused = qn_completion_choose_model(s, &c->request, &name, &c->request.o.adapter, &c->error);
     if (!refused) refused = set_tenant(c);
     if (!refused) {
-        qn_buf_puts(&c->model, c->request.model ? c->request.model : s->options->model_name);
+        qn_buf_puts(&c->model, name);
         refused = c->model.status == QN_OK ? open_prompts(&o) : fail_memory(c);
     }
     qn_chat_prompt_free(&o.chat);

@@ -30,6 +30,7 @@ typedef struct {
     float default_temperature, default_top_p; /* negative: the model names none */
     int32_t default_top_k;
     int allow_template_kwargs;
+    int lenient; /* unknown fields are reported, not refused */
 } qn_api_request_limits;
 
 typedef struct {

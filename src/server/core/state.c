@@ -21,3 +21,13 @@ void qn_server_look(qn_server *s)
         r = next;
     }
 }
+
+qn_api_request_limits qn_server_request_limits(const qn_server *s)
+{
+    return (qn_api_request_limits){.vocab_size = s->info.vocab_size,
+                                   .default_temperature = s->info.default_temperature,
+                                   .default_top_p = s->info.default_top_p,
+                                   .default_top_k = s->info.default_top_k,
+                                   .allow_template_kwargs = s->options->allow_template_kwargs,
+                                   .lenient = s->options->lenient};
+}

@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "server/core/metrics.h"
+#include "server/core/request.h"
 #include "server/core/workers.h"
 #include "server/http/http_server.h"
 #include "server/server.h"
@@ -38,6 +39,8 @@ struct qn_server {
     qn_server_metrics metrics;
 };
 
+/* What bounds requests; the model must be there. Any thread. */
+qn_api_request_limits qn_server_request_limits(const qn_server *s);
 /* Any thread; never waits. r must live until its `look` was called or the list was looked through. */
 void qn_server_list(qn_ready *r);
 /* Looks through the list. */

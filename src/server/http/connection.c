@@ -308,11 +308,24 @@ static qn_exchange *new_exchange(qn_connection *c)
     return ex;
 }
 
+static int is_json(const char *type)
+{
+    static const char json[] = "application/json";
+    enum { N = sizeof json - 1 };
+    return type && strncasecmp(type, json, N) == 0 && (!type[N] || strchr("; \t", type[N]));
+}
+
+/* Browsers send one of these headers with each POST of a page. Programs send neither, and what they call the type of
+ * a body (`curl -d`) does not matter. */
+static int is_of_page(const qn_http *h)
+{
+    return qn_http_get(h, "origin") || qn_http_get(h, "sec-fetch-site");
+}
+
 /* The head is whole. Refuses before the body is taken, where there is a reason. */
 static int check_head(qn_connection *c, qn_exchange *ex, qn_api_error *error)
 {
     const qn_http *h = &c->http;
-    const char *type = qn_http_get(h, "content-type");
     const qn_route_match found =
         qn_route_find(c->server->tables, c->server->n_tables, h->method, h->path, ex->path, sizeof ex->path);
     ex->is_head = strcmp(h->method, "HEAD") == 0;
@@ -328,10 +341,9 @@ static int check_head(qn_connection *c, qn_exchange *ex, qn_api_error *error)
         return 405;
     }
     if (!ex->route) return qn_api_fail(error, 404, "unknown_path", NULL, "this server has no %s", ex->path);
-    if (strcmp(h->method, "POST") == 0 &&
-        (!type || strncasecmp(type, "application/json", 16) != 0 || (type[16] && !strchr("; \t", type[16]))))
+    if (strcmp(h->method, "POST") == 0 && !is_json(qn_http_get(h, "content-type")) && is_of_page(h))
         return qn_api_fail(error, 415, "unsupported_media_type", NULL,
-                           "the content type must be application/json");
+                           "the content type of a web page's request must be application/json");
     if (ex->route->needs_model && c->server->is_draining)
         return qn_api_fail(error, 503, "shutting_down", NULL, "the server is shutting down");
     if (ex->route->needs_model && !c->server->has_model)

@@ -91,12 +91,13 @@ static void compute(embedding *e)
 {
     const qn_server *s = e->ex->server;
     qn_embed_options options = {.pooling = s->options->pooling, .normalise = 1, .cancel = e->cancel};
-    qn_api_request_limits limits = {.vocab_size = s->info.vocab_size};
+    const qn_api_request_limits limits = qn_server_request_limits(s);
+    const char *name = NULL;
     qn_prompt *prompts = NULL;
     qn_status status = QN_E_NOMEM;
     if (qn_api_request_read(e->ex->body.data, e->ex->body.length, QN_REQUEST_EMBEDDINGS, &limits, &e->request,
                             &e->error) ||
-        qn_completion_check_model(s, e->request.model, &options.adapter, &e->error) || read_prompts(e))
+        qn_completion_choose_model(s, &e->request, &name, &options.adapter, &e->error) || read_prompts(e))
         return;
     prompts = qn_calloc(e->n_prompts, sizeof *prompts);
     for (size_t i = 0; prompts && i < e->n_prompts; i++) prompts[i] = e->prompts[i].prompt;
@@ -109,7 +110,7 @@ static void compute(embedding *e)
         return;
     }
     qn_json_close(&e->answer, ']');
-    qn_json_put_text(&e->answer, "model", e->request.model ? e->request.model : s->options->model_name);
+    qn_json_put_text(&e->answer, "model", name);
     qn_json_key(&e->answer, "usage");
     qn_json_open(&e->answer, '{');
     qn_json_put_int(&e->answer, "prompt_tokens", e->n_tokens);

@@ -62,8 +62,7 @@ template <int D> static __device__ __noinline__ void attend(const qn_step_op &o,
               wish = (int)((n_blocks + tiles - 1) / tiles), n_splits = most < wish ? most : wish;
     int64_t i = (int)blockIdx.x - o.first;
     if (i < 0) i += n_blocks;
-    for (; i < tiles * n_splits; i += n_blocks)
-        qn_attend_few<D>(a, n_splits, i, shared + area_at);
+    for (; i < tiles * n_splits; i += n_blocks) qn_attend_few<D>(a, n_splits, i, shared + area_at);
 }
 
 static __device__ __forceinline__ void play_op(const qn_step_op &o, const qn_step_plan &plan, const ring &r,
