@@ -654,7 +654,7 @@ def test_client_and_errors(server):
 
     error = fails(package.BadRequestError, c.chat.completions.create, model="mill", messages=HELLO, temperature=-1)
     assert error.param == "temperature" and error.code == "invalid_value" and error.type == "invalid_request_error"
-    assert fails(package.NotFoundError, c.chat.completions.create, model="other", messages=HELLO).param == "model"
+    assert fails(package.NotFoundError, c.chat.completions.create, model="mill+x", messages=HELLO).param == "model"
     fails(package.NotFoundError, c.models.retrieve, model="other")
     fails(package.NotFoundError, c.files.list)
     fails(package.BadRequestError, c.chat.completions.create, model="mill", messages=HELLO, stream=True, n=1000)

@@ -215,7 +215,7 @@ static void write_finish(const qn_completion *c, const qn_completion_choice *cho
 static void write_end(const qn_completion *c, qn_buf *out)
 {
     open_event("message_stop", out);
-    qn_write_warnings(c, out);
+    qn_write_warnings(&c->request, out);
     close_event(out);
 }
 
@@ -254,7 +254,7 @@ static void write_whole(const qn_completion *c, qn_buf *out)
     qn_json_close(out, ']');
     put_stop(&c->choices[0], out);
     put_usage(c, c->n_prompt_tokens, c->n_generated_tokens, out);
-    qn_write_warnings(c, out);
+    qn_write_warnings(&c->request, out);
     qn_json_close(out, '}');
 }
 

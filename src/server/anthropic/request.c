@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "server/core/tools.h"
+#include "server/core/fields/tools.h"
 #include "server/openai/request.h"
 
 static int invalid(qn_api_error *error, const char *param, const char *sentence)

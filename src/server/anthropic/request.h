@@ -3,7 +3,7 @@
 #ifndef QN_SERVER_ANTHROPIC_REQUEST_H
 #define QN_SERVER_ANTHROPIC_REQUEST_H
 
-#include "server/core/request_fields.h"
+#include "server/core/fields/field_readers.h"
 
 /* Routes, as the table of fields has them. */
 enum {

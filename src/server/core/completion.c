@@ -169,7 +169,8 @@ static qn_status poll_choice(qn_completion *c, qn_completion_choice *choice, int
     if (token.id >= 0) {
         note_token(c, choice);
         if (said_of(c, choice)) qn_buf_append(&c->said_ids, &token.id, sizeof token.id);
-        if (c->request.logprobs && !choice->is_cut) qn_said_add_token(&choice->said, &token);
+        if ((c->request.logprobs || c->request.keep_tokens) && !choice->is_cut)
+            qn_said_add_token(&choice->said, &token);
     }
     QN_TRY(take_text(c, choice, token.text, token.text_bytes, token.end != QN_END_NONE));
     if (choice->is_cut && token.end == QN_END_NONE) qn_generation_cancel(choice->generation);

@@ -131,7 +131,7 @@ static int fail_open(opening *o, qn_status status)
         o->one.prompt.conversation ? qn_chat_render(c->ex->server->model, &o->one.prompt, NULL, &ids, &n)
         : o->one.prompt.text
             ? qn_model_encode(c->ex->server->model, o->one.prompt.text, o->one.prompt.text_bytes,
-                              &(qn_encode_options){.bos = 1}, &ids, &n)
+                              &(qn_encode_options){.bos = 1, .special = o->one.prompt.special}, &ids, &n)
             : (n = o->one.row.n_ids, QN_OK);
     qn_buffer_free(ids);
     if (counted == QN_OK && n > context) return qn_api_request_fail_length(field, n, context, &c->error);
@@ -224,8 +224,9 @@ static int open_prompts(opening *o)
 {
     qn_completion *c = o->c;
     const qn_api_request *r = &c->request;
-    const int is_chat = c->dialect->read_messages != NULL;
-    size_t n_prompts = is_chat ? 1 : qn_api_request_count_prompts(r->prompt), n = (size_t)r->n;
+    const int is_chat = c->dialect->read_messages && !r->prompt;
+    const size_t n_prompts = is_chat ? 1 : qn_api_request_count_prompts(r->prompt), n = (size_t)r->n;
+    if (!n) return 0;
     if (n_prompts > QN_REQUEST_CHOICES_MAX || n_prompts * n > QN_REQUEST_CHOICES_MAX)
         return qn_api_fail(&c->error, 400, "invalid_value", is_chat ? "n" : c->dialect->prompt_field,
                            "%zu prompts times n = %zu is too much: at most %d choices are allowed", n_prompts,
@@ -240,6 +241,7 @@ static int open_prompts(opening *o)
         else if (i % n == 0)
             refused = qn_api_request_get_prompt(r->prompt, i / n, c->dialect->prompt_field,
                                                 c->ex->server->info.vocab_size, &o->one, &c->error);
+        if (!is_chat) o->one.prompt.special = r->special;
         if (!refused) refused = open_choice(o, i);
         if (refused) return refused;
     }
@@ -267,10 +269,12 @@ void qn_completion_open(qn_completion *c)
     opening o = {.c = c};
     const char *name = NULL;
     const qn_api_request_limits limits = qn_server_request_limits(s);
+    if (c->dialect->choose) c->dialect = c->dialect->choose(c->ex->body.data, c->ex->body.length);
     int refused = c->dialect->read(c->ex->body.data, c->ex->body.length, &limits, &c->request, &c->error);
     qn_buf_free(&c->ex->body);
     if (!refused)
         refused = qn_completion_choose_model(s, &c->request, &name, &c->request.o.adapter, &c->error);
+    if (!refused && c->dialect->prepare) refused = c->dialect->prepare(s, &c->request, &c->error);
     if (!refused) refused = set_tenant(c);
     if (!refused) {
         qn_buf_puts(&c->model, name);

@@ -17,14 +17,12 @@ typedef struct {
 static int count(counting *k, int64_t *n_tokens)
 {
     const qn_server *s = k->ex->server;
-    const qn_api_request_limits limits = {s->info.vocab_size, s->info.default_temperature,
-                                          s->info.default_top_p, s->info.default_top_k,
-                                          s->options->allow_template_kwargs};
-    const char *adapter;
+    const qn_api_request_limits limits = qn_server_request_limits(s);
+    const char *adapter, *name;
     qn_chat_prompt chat = {0};
     int32_t *ids = NULL;
     int refused = k->dialect->read(k->ex->body.data, k->ex->body.length, &limits, &k->request, &k->error);
-    if (!refused) refused = qn_completion_check_model(s, k->request.model, &adapter, &k->error);
+    if (!refused) refused = qn_completion_choose_model(s, &k->request, &name, &adapter, &k->error);
     if (!refused) refused = k->dialect->read_messages(&k->request, &k->error);
     if (!refused) refused = qn_chat_prompt_write(s, &k->request, &chat, &k->error);
     if (!refused) {

@@ -112,9 +112,10 @@ void qn_api_request_free(qn_api_request *r)
 {
     json_decref(r->chat);
     json_decref(r->own_tools);
+    json_decref(r->made);
     json_decref(r->body);
     r->chat = r->own_tools = NULL;
-    r->body = NULL;
+    r->body = r->made = NULL;
     qn_buf_free(&r->warnings);
     qn_buf_free(&r->ids);
     qn_buf_free(&r->allowed_ids);

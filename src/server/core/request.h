@@ -30,7 +30,9 @@ typedef struct {
     float default_temperature, default_top_p; /* negative: the model names none */
     int32_t default_top_k;
     int allow_template_kwargs;
-    int lenient; /* unknown fields are reported, not refused */
+    int64_t context_size;
+    int has_chat_template, has_reasoning; /* of the model; has_reasoning: in a form that is known */
+    int lenient;                          /* unknown fields are reported, not refused */
 } qn_api_request_limits;
 
 typedef struct {
@@ -38,7 +40,7 @@ typedef struct {
     json_t *body;
     const char *model;     /* NULL: not given */
     qn_generate_options o; /* complete, but for the seeds of choices behind the first */
-    int64_t n;             /* choices for each prompt */
+    int64_t n;             /* choices for each prompt; 0: nothing is asked, and nothing is computed */
     int stream, include_usage;
     int64_t ping_ms; /* of silence before a comment; 0: none; -1: not given */
     int logprobs;
@@ -54,12 +56,22 @@ typedef struct {
     int asks_for_cache; /* the client says what is to be cached, and expects figures of it */
     int continue_final, add_generation_prompt; /* chat; -1: not given */
     int plain_reasoning;                       /* what the model thinks stays in its text */
-    const json_t *prompt;                      /* completions */
-    const json_t *input;                       /* embeddings */
+    const json_t *prompt;                      /* a prompt or several, no chat, whatever the dialect */
+    int special;                               /* special tokens in texts of `prompt` are recognised */
+    json_t
+        *made; /* owned: what a dialect made of the body and other members are borrowed from; NULL: nothing */
+    int keep_tokens;     /* what choices say has their tokens, without log-probabilities too */
+    int only_prompt;     /* the prompt is computed, and no answer is shown: max_tokens is 1 */
+    const json_t *input; /* embeddings */
+    int truncates;       /* embeddings: texts that are too long are cut */
+    int no_normalise;    /* embeddings: vectors keep their length */
     int base64;
     int64_t dimensions; /* 0: not given */
     const char *cache_salt;
     int64_t priority;
+    /* As sent, of one dialect or another; it says what they mean. */
+    const json_t *options, *think, *suffix, *prefix, *extra, *fields, *context, *images, *tokens, *content;
+    int raw, wants_progress, wants_timings, wants_pieces, adds_special, is_plain;
     qn_buf warnings; /* JSON objects {"param", "message"}, with commas; empty: none */
     /* As sent; `o` is made of these at the end. */
     double temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;

@@ -29,5 +29,8 @@ qn_api_request_limits qn_server_request_limits(const qn_server *s)
                                    .default_top_p = s->info.default_top_p,
                                    .default_top_k = s->info.default_top_k,
                                    .allow_template_kwargs = s->options->allow_template_kwargs,
+                                   .context_size = s->info.context_size,
+                                   .has_chat_template = s->info.has_chat_template,
+                                   .has_reasoning = s->info.reasoning_mark && *s->info.reasoning_mark,
                                    .lenient = s->options->lenient};
 }

@@ -8,43 +8,12 @@ static const char prefix[] = "chatcmpl-", chunk[] = "chat.completion.chunk";
 
 /* ---- log-probabilities --------------------------------------------------------------------------------- */
 
-/* {"token":, "logprob":, "bytes":; the object stays open. */
-static void open_entry(const qn_completion *c, qn_buf *b, int32_t id, float logprob)
-{
-    char *text;
-    size_t n;
-    qn_openai_token_text(c, id, &text, &n);
-    qn_json_open(b, '{');
-    qn_json_key(b, "token");
-    qn_json_text(b, text ? text : "", n);
-    qn_json_key(b, "logprob");
-    qn_openai_logprob(b, logprob);
-    qn_json_key(b, "bytes");
-    qn_json_open(b, '[');
-    for (size_t i = 0; i < n; i++) qn_json_int(b, (unsigned char)text[i]);
-    qn_json_close(b, ']');
-    qn_buffer_free(text);
-}
-
 static void put_logprobs(const qn_completion *c, const qn_said *said, qn_buf *b)
 {
     qn_json_key(b, "logprobs");
     qn_json_open(b, '{');
     qn_json_key(b, "content");
-    qn_json_open(b, '[');
-    for (size_t i = 0; i < qn_said_count_tokens(said); i++) {
-        const qn_said_token t = qn_said_get_token(said, i);
-        open_entry(c, b, t.id, t.logprob);
-        qn_json_key(b, "top_logprobs");
-        qn_json_open(b, '[');
-        for (int32_t k = 0; k < t.n_top; k++) {
-            open_entry(c, b, t.top[k].id, t.top[k].logprob);
-            qn_json_close(b, '}');
-        }
-        qn_json_close(b, ']');
-        qn_json_close(b, '}');
-    }
-    qn_json_close(b, ']');
+    qn_write_tokens(c->ex->server->model, said, 0, b);
     qn_write_null(b, "refusal");
     qn_json_close(b, '}');
 }
@@ -77,7 +46,7 @@ static void write_begin(const qn_completion *c, const qn_completion_choice *choi
     qn_buf_puts(out, "{\"role\":\"assistant\",\"content\":\"\"}");
     qn_write_null(out, "logprobs");
     qn_openai_close_choice(c, choice, 0, out);
-    if (choice->index == 0) qn_write_warnings(c, out);
+    if (choice->index == 0) qn_write_warnings(&c->request, out);
     qn_openai_close_event(out);
 }
 
@@ -211,7 +180,7 @@ static void write_whole(const qn_completion *c, qn_buf *out)
     for (size_t i = 0; i < c->n_choices; i++) put_choice(c, &c->choices[i], out);
     qn_json_close(out, ']');
     qn_openai_put_usage(c, out);
-    qn_write_warnings(c, out);
+    qn_write_warnings(&c->request, out);
     qn_json_close(out, '}');
 }
 

@@ -17,7 +17,7 @@ static void put_token(const qn_completion *c, qn_buf *b, int32_t id, int64_t *n_
 {
     char *text;
     size_t n;
-    qn_openai_token_text(c, id, &text, &n);
+    qn_write_token_text(c->ex->server->model, id, &text, &n);
     qn_json_text(b, text ? text : "", n);
     for (size_t i = 0; i < n && n_characters; i++) *n_characters += ((unsigned char)text[i] & 0xc0) != 0x80;
     qn_buffer_free(text);
@@ -35,7 +35,7 @@ static void put_top(const qn_completion *c, const qn_said_token *t, qn_buf *b)
     for (int32_t i = 0; i < t->n_top; i++) {
         put_token(c, b, t->top[i].id, NULL);
         qn_buf_putc(b, ':');
-        qn_openai_logprob(b, t->top[i].logprob);
+        qn_write_logprob(b, t->top[i].logprob);
     }
     qn_json_close(b, '}');
 }
@@ -59,7 +59,7 @@ static void put_logprobs(const qn_completion *c, const qn_completion_choice *cho
         qn_json_int(&offsets, m->n_characters);
         put_token(c, &texts, t.id, &m->n_characters);
         comma(&values);
-        qn_openai_logprob(&values, t.logprob);
+        qn_write_logprob(&values, t.logprob);
         put_top(c, &t, &tops);
     }
     qn_json_key(b, "logprobs");
@@ -93,7 +93,7 @@ static void write_fixed(const qn_completion *c, const qn_completion_choice *choi
 static void write_begin(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
 {
     write_fixed(c, choice, 0, out);
-    if (choice->index == 0) qn_write_warnings(c, out);
+    if (choice->index == 0) qn_write_warnings(&c->request, out);
     qn_openai_close_event(out);
 }
 
@@ -145,7 +145,7 @@ static void write_whole(const qn_completion *c, qn_buf *out)
     }
     qn_json_close(out, ']');
     qn_openai_put_usage(c, out);
-    qn_write_warnings(c, out);
+    qn_write_warnings(&c->request, out);
     qn_json_close(out, '}');
 }
 

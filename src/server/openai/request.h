@@ -3,7 +3,7 @@
 #ifndef QN_SERVER_OPENAI_REQUEST_H
 #define QN_SERVER_OPENAI_REQUEST_H
 
-#include "server/core/request_fields.h"
+#include "server/core/fields/request_fields.h"
 
 /* Routes, as the table of fields has them. */
 enum {

@@ -2,7 +2,7 @@
  * "not given" everywhere. */
 #include <stddef.h>
 
-#include "server/core/field_readers.h"
+#include "server/core/fields/field_readers.h"
 #include "server/openai/request.h"
 
 #define AT(field) offsetof(qn_api_request, field)

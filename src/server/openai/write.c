@@ -1,8 +1,5 @@
 #include "server/openai/write.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/json/json_write.h"
 
 /* ---- the object around the choices --------------------------------------------------------------------- */
@@ -89,16 +86,4 @@ const char *qn_openai_finish(qn_finish finish)
     static const char *const names[] = {
         [QN_FINISH_STOP] = "stop", [QN_FINISH_LENGTH] = "length", [QN_FINISH_CALLS] = "tool_calls"};
     return names[finish];
-}
-
-void qn_openai_logprob(qn_buf *out, float logprob)
-{
-    qn_buf_printf(out, "%.9g", isfinite(logprob) ? (double)logprob : -9999.0);
-}
-
-void qn_openai_token_text(const qn_completion *c, int32_t id, char **text, size_t *n)
-{
-    *text = NULL;
-    *n = 0;
-    if (qn_model_decode(c->ex->server->model, &id, 1, NULL, text, n) != QN_OK) *n = 0;
 }

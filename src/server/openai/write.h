@@ -1,8 +1,9 @@
 /* What the answers of /v1/chat/completions and /v1/completions share: the object around the choices, its
- * frame in a stream, usage, warnings, log-probabilities. All functions append. Loop thread only. */
+ * frame in a stream, usage. All functions append. Loop thread only. */
 #ifndef QN_SERVER_OPENAI_WRITE_H
 #define QN_SERVER_OPENAI_WRITE_H
 
+#include "server/core/completion.h"
 #include "server/core/write.h"
 
 /* {"id":, "object":, "created":, "model":, "system_fingerprint":; the object stays open. prefix: of the id,
@@ -21,9 +22,5 @@ void qn_openai_write_end(const qn_completion *c, const char *prefix, const char 
 
 void qn_openai_put_usage(const qn_completion *c, qn_buf *out);
 const char *qn_openai_finish(qn_finish finish);
-/* As precise as it is; JSON has no infinity. */
-void qn_openai_logprob(qn_buf *out, float logprob);
-/* The text of a token, which may end within a character; *text is to be freed (qn_buffer_free). */
-void qn_openai_token_text(const qn_completion *c, int32_t id, char **text, size_t *n);
 
 #endif

@@ -1,7 +1,7 @@
 /* JSON that breaks off, closed: a text that begins as an object or array does becomes a whole one, of the
  * members that are complete. Clients do the same with what they have of a stream. Any thread. */
-#ifndef QN_SERVER_CORE_PARTIAL_JSON_H
-#define QN_SERVER_CORE_PARTIAL_JSON_H
+#ifndef QN_BASE_JSON_PARTIAL_JSON_H
+#define QN_BASE_JSON_PARTIAL_JSON_H
 
 #include "base/buf.h"
 

@@ -1,4 +1,4 @@
-#include "server/core/tools.h"
+#include "server/core/fields/tools.h"
 
 #include <stdio.h>
 #include <string.h>

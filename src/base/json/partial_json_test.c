@@ -8,8 +8,8 @@
 #include <cmocka.h>
 
 #include "base/json/json.h"
+#include "base/json/partial_json.h"
 #include "base/mem.h"
-#include "server/core/partial_json.h"
 
 static void expect(const char *text, size_t n, const char *want)
 {

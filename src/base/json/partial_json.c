@@ -1,4 +1,4 @@
-#include "server/core/partial_json.h"
+#include "base/json/partial_json.h"
 
 #include <string.h>
 

@@ -3,10 +3,10 @@
  *
  * A dialect that has the same value under another name writes its own reader. No sockets, no model. One thread at a
  * time. */
-#ifndef QN_SERVER_CORE_FIELD_READERS_H
-#define QN_SERVER_CORE_FIELD_READERS_H
+#ifndef QN_SERVER_CORE_FIELDS_FIELD_READERS_H
+#define QN_SERVER_CORE_FIELDS_FIELD_READERS_H
 
-#include "server/core/request_fields.h"
+#include "server/core/fields/request_fields.h"
 
 /* Checks "tools" in OpenAI's form; returns 0, or the HTTP status of a refusal. */
 int qn_api_request_check_tools(const json_t *tools, qn_api_error *error);

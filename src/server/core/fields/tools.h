@@ -1,7 +1,7 @@
 /* Tools of dialects that describe them in another form than OpenAI's chat does, made to that form, which chat
  * templates know. One thread at a time. */
-#ifndef QN_SERVER_CORE_TOOLS_H
-#define QN_SERVER_CORE_TOOLS_H
+#ifndef QN_SERVER_CORE_FIELDS_TOOLS_H
+#define QN_SERVER_CORE_FIELDS_TOOLS_H
 
 #include "server/core/request.h"
 

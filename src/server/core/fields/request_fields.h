@@ -2,8 +2,8 @@
  * and reported in `warnings`; a field that the table does not have is refused as well, or reported if the
  * server is lenient. Nothing is dropped.
  * Each dialect has its table. No sockets, no model. One thread at a time. */
-#ifndef QN_SERVER_CORE_REQUEST_FIELDS_H
-#define QN_SERVER_CORE_REQUEST_FIELDS_H
+#ifndef QN_SERVER_CORE_FIELDS_REQUEST_FIELDS_H
+#define QN_SERVER_CORE_FIELDS_REQUEST_FIELDS_H
 
 #include "server/core/request.h"
 

@@ -1,4 +1,4 @@
-#include "server/core/request_fields.h"
+#include "server/core/fields/request_fields.h"
 
 #include <stdio.h>
 #include <string.h>
