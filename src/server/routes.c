@@ -1,6 +1,7 @@
 #include "server/routes.h"
 
 #include "server/anthropic/anthropic.h"
+#include "server/ollama/ollama.h"
 #include "server/openai/openai.h"
 
 static const qn_route own[] = {
@@ -12,4 +13,4 @@ static const qn_route own[] = {
 static const qn_route_table own_table = {own, sizeof own / sizeof *own, qn_openai_error_write, NULL};
 
 const qn_route_table *const qn_server_tables[QN_SERVER_TABLES] = {&qn_openai_routes, &qn_anthropic_routes,
-                                                                  &own_table};
+                                                                  &qn_ollama_routes, &own_table};

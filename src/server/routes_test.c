@@ -43,8 +43,14 @@ static void test_paths(void **state)
         {"POST", "/v1/messages", "/v1/messages", "/v1/messages"},
         {"POST", "/messages/", "/v1/messages", "/v1/messages"},
         {"POST", "/v1/messages/count_tokens", "/v1/messages/count_tokens", "/v1/messages/count_tokens"},
-        {"GET", "/", NULL, "/"},
-        {"GET", "//", NULL, "/"},
+        {"GET", "/", "/", "/"},
+        {"HEAD", "//", "/", "/"},
+        {"POST", "/api/chat/", "/api/chat", "/api/chat"},
+        {"POST", "//api//generate", "/api/generate", "/api/generate"},
+        {"GET", "/api/tags", "/api/tags", "/api/tags"},
+        {"DELETE", "/api/delete", "/api/delete", "/api/delete"},
+        {"GET", "/api", NULL, "/api"},
+        {"POST", "/v1/api/chat", NULL, "/v1/api/chat"},
         {"GET", "/v1", NULL, "/v1"},
         {"GET", "/v1/", NULL, "/v1"},
         {"GET", "/v1/v1/models", NULL, "/v1/v1/models"},
@@ -98,8 +104,9 @@ static void test_long_paths(void **state)
         qn_buf_reset(&text);
         qn_buf_putc(&text, '/');
         for (size_t i = 1; i < n; i++) qn_buf_putc(&text, 'x');
+        if (n == 1) qn_buf_puts(&text, "?"); /* "/" is a row, which stands for itself alone */
         assert_null(find("GET", text.data, path, sizeof path, &allowed));
-        assert_int_equal(strlen(path), n < SIZE ? n : SIZE - 1);
+        assert_int_equal(strlen(path), text.length < SIZE ? text.length : SIZE - 1);
         qn_buf_reset(&text);
         qn_buf_puts(&text, "/v1/models/");
         for (size_t i = 0; i < n; i++) qn_buf_putc(&text, 'x');

@@ -65,10 +65,10 @@ void qn_write_open_token(const qn_model *model, int32_t id, float logprob, int w
     qn_buffer_free(text);
 }
 
-void qn_write_tokens(const qn_model *model, const qn_said *said, int with_id, qn_buf *out)
+void qn_write_tokens(const qn_model *model, const qn_said *said, size_t first, int with_id, qn_buf *out)
 {
     qn_json_open(out, '[');
-    for (size_t i = 0; i < qn_said_count_tokens(said); i++) {
+    for (size_t i = first; i < qn_said_count_tokens(said); i++) {
         const qn_said_token t = qn_said_get_token(said, i);
         qn_write_open_token(model, t.id, t.logprob, with_id, out);
         qn_json_key(out, "top_logprobs");

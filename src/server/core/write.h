@@ -16,8 +16,8 @@ void qn_write_logprob(qn_buf *out, float logprob);
 void qn_write_token_text(const qn_model *model, int32_t id, char **text, size_t *n);
 /* {"id":, "token":, "logprob":, "bytes":; the object stays open. The id only with_id. */
 void qn_write_open_token(const qn_model *model, int32_t id, float logprob, int with_id, qn_buf *out);
-/* An array of such objects, one for each token that was said, each with "top_logprobs". */
-void qn_write_tokens(const qn_model *model, const qn_said *said, int with_id, qn_buf *out);
+/* An array of such objects, one for each token that was said from the one `first` on, each with "top_logprobs". */
+void qn_write_tokens(const qn_model *model, const qn_said *said, size_t first, int with_id, qn_buf *out);
 /* A key with any JSON value; NULL: null. */
 void qn_write_value(qn_buf *out, const char *key, const json_t *value);
 /* A key with the arguments of a call as a JSON object. If the model broke off, the object has the members that

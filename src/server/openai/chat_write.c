@@ -13,7 +13,7 @@ static void put_logprobs(const qn_completion *c, const qn_said *said, qn_buf *b)
     qn_json_key(b, "logprobs");
     qn_json_open(b, '{');
     qn_json_key(b, "content");
-    qn_write_tokens(c->ex->server->model, said, 0, b);
+    qn_write_tokens(c->ex->server->model, said, 0, 0, b);
     qn_write_null(b, "refusal");
     qn_json_close(b, '}');
 }
