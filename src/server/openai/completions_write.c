@@ -157,17 +157,17 @@ static int read_body(const char *text, size_t n, const qn_api_request_limits *li
     return qn_api_request_read(text, n, QN_REQUEST_COMPLETIONS, limits, out, error);
 }
 
-static const qn_dialect dialect = {.read = read_body,
-                                   .prompt_field = "prompt",
-                                   .choice_bytes = sizeof(memory),
-                                   .stream_type = QN_STREAM_EVENTS,
-                                   .write_whole = write_whole,
-                                   .write_begin = write_begin,
-                                   .write_delta = write_delta,
-                                   .write_finish = write_finish,
-                                   .write_end = write_end};
+const qn_dialect qn_openai_completions = {.read = read_body,
+                                          .prompt_field = "prompt",
+                                          .choice_bytes = sizeof(memory),
+                                          .stream_type = QN_STREAM_EVENTS,
+                                          .write_whole = write_whole,
+                                          .write_begin = write_begin,
+                                          .write_delta = write_delta,
+                                          .write_finish = write_finish,
+                                          .write_end = write_end};
 
 void qn_route_completions(qn_exchange *ex)
 {
-    qn_completion_begin(ex, &dialect);
+    qn_completion_begin(ex, &qn_openai_completions);
 }
