@@ -46,7 +46,7 @@ STOREYS = {
     "engine": ["sample", "machine", "schedule", "clients"],
     "format": ["files", "gguf", "safetensors", "source", "state"],
     "model": ["config", "weights", "adapter", "forward", "vision"],
-    "server": ["http", "core", "openai", "anthropic", "ollama", "llama", ""],
+    "server": ["http", "core", "openai", "responses", "anthropic", "ollama", "llama", ""],
     "text": ["tokenizer", "jinja", "tools", "chat"],
     "train": ["data", "step", "files", "run", "function"],
 }

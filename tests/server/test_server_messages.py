@@ -205,6 +205,12 @@ def test_thinking_is_a_variable_of_the_template(tmp_path):
         assert s.stop() == 0
 
 
+def test_thinking_that_cannot_be(server):
+    """The fixture's template has no reasoning."""
+    got = ask(server, thinking={"type": "adaptive"})
+    assert [w["param"] for w in got["warnings"]] == ["thinking"]
+
+
 def test_thinking_is_history(thinks):
     """Thinking that comes back with its signature is taken; what is encrypted is reported."""
     answer = ask(thinks, thinking={"type": "enabled", "budget_tokens": 20})

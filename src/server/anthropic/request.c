@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "server/core/fields/tools.h"
-#include "server/openai/request.h"
 
 static int invalid(qn_api_error *error, const char *param, const char *sentence)
 {
@@ -81,7 +80,6 @@ int qn_anthropic_read_thinking(qn_api_request *r, const json_t *value, const qn_
     static const char *const known[] = {"type", "budget_tokens", "display"};
     const char *type = text_of(value, "type"), *display = text_of(value, "display");
     const json_t *budget = json_object_get(value, "budget_tokens");
-    (void)limits;
     if (!json_is_object(value)) return invalid(error, "thinking", "must be an object with a type");
     int refused = check_keys(value, "thinking", known, 3, error);
     if (refused) return refused;
@@ -93,6 +91,8 @@ int qn_anthropic_read_thinking(qn_api_request *r, const json_t *value, const qn_
     if (display && strcmp(display, "summarized") != 0)
         return invalid(error, "thinking.display", "can only be \"summarized\": thinking is always sent");
     r->thinking = strcmp(type, "disabled") != 0;
+    if (r->thinking && !limits->has_reasoning)
+        qn_api_request_warn(r, "thinking", "has no effect: the model's chat template has no reasoning");
     if (is_given(budget))
         qn_api_request_warn(r, "thinking.budget_tokens",
                             "has no effect: max_tokens alone limits the thinking and the answer");

@@ -3,7 +3,6 @@
 #include <stddef.h>
 
 #include "server/anthropic/request.h"
-#include "server/openai/request.h"
 
 #define AT(field) offsetof(qn_api_request, field)
 #define ASK QN_ANTHROPIC_MESSAGES

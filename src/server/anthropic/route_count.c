@@ -3,6 +3,7 @@
 #include "server/anthropic/anthropic.h"
 #include "server/anthropic/request.h"
 #include "server/core/count_tokens.h"
+#include "server/core/write.h"
 
 static int read_body(const char *text, size_t n, const qn_api_request_limits *limits, qn_api_request *out,
                      qn_api_error *error)
@@ -17,11 +18,13 @@ static void write_count(const qn_api_request *r, int64_t n_tokens, qn_buf *out)
 {
     qn_json_open(out, '{');
     qn_json_put_int(out, "input_tokens", n_tokens);
-    if (r->warnings.length) qn_buf_printf(out, ",\"warnings\":[%s]", r->warnings.data);
+    qn_write_warnings(r, out);
     qn_json_close(out, '}');
 }
 
+static const qn_count_route route = {&dialect, write_count};
+
 void qn_route_messages_count(qn_exchange *ex)
 {
-    qn_count_tokens_begin(ex, &dialect, write_count);
+    qn_count_tokens_begin(ex, &route);
 }

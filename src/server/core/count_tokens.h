@@ -6,10 +6,13 @@
 #include "server/core/dialect.h"
 #include "server/http/exchange.h"
 
-/* Appends the answer. r: its warnings are to be told. */
-typedef void qn_count_write_fn(const qn_api_request *r, int64_t n_tokens, qn_buf *out);
+/* Constant data. */
+typedef struct {
+    const qn_dialect *dialect; /* `read` and `read_messages`; nothing else of it is used */
+    /* Appends the answer, with the warnings of r. On a worker. */
+    void (*write)(const qn_api_request *r, int64_t n_tokens, qn_buf *out);
+} qn_count_route;
 
-/* The dialect must have `read` and `read_messages`; nothing else of it is used. */
-void qn_count_tokens_begin(qn_exchange *ex, const qn_dialect *dialect, qn_count_write_fn *write);
+void qn_count_tokens_begin(qn_exchange *ex, const qn_count_route *route);
 
 #endif
