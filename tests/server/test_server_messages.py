@@ -29,7 +29,8 @@ def ask(server, **fields):
 def refused(server, status, words, path="/v1/messages", **fields):
     got_status, headers, got = server.post(path, {**ASK, **fields})
     assert got_status == status and set(got) == {"type", "error", "request_id"} and got["type"] == "error", got
-    assert set(got["error"]) == {"type", "message"} and words in got["error"]["message"], got
+    assert set(got["error"]) == {"type", "message", "details"} and words in got["error"]["message"], got
+    assert set(got["error"]["details"]) <= {"error_code", "param"}
     assert got["request_id"] == headers["request-id"]
     return got["error"]["type"]
 
@@ -187,9 +188,12 @@ def test_thinking(thinks):
     assert [b["type"] for b in got["content"]] == ["thinking", "text"]
     assert got["content"][0]["thinking"].startswith("The user wants") and got["content"][0]["signature"]
     assert got["content"][1]["text"] == "It grinds corn."
+    assert 0 < got["usage"]["output_tokens_details"]["thinking_tokens"] < got["usage"]["output_tokens"]
     assert [w["param"] for w in got["warnings"]] == ["thinking.budget_tokens"]
     same(joined(events(thinks, thinking={"type": "enabled", "budget_tokens": 20})), got)
-    assert "warnings" not in ask(thinks, thinking={"type": "adaptive"})
+    assert "warnings" not in ask(thinks, thinking={"type": "adaptive", "display": "summarized"})
+    omitted = ask(thinks, thinking={"type": "adaptive", "display": "omitted"})
+    assert [w["param"] for w in omitted["warnings"]] == ["thinking.display"]
 
 
 def test_thinking_is_a_variable_of_the_template(tmp_path):
@@ -317,7 +321,7 @@ def test_errors_of_tools_are_reported(calls):
     ({"output_config": {"format": {"type": "json_schema", "schema": {}}}}, "output_config.format is not supported"),
     ({"output_format": {"type": "json_schema"}}, "output_format is not supported"),
     ({"mcp_servers": [{}]}, "mcp_servers is not supported"), ({"container": "x"}, "container is not supported"),
-    ({"colour": 1}, "unknown parameter: colour")])
+    ({"thread": {"type": "create"}}, "thread is not supported"), ({"colour": 1}, "unknown parameter: colour")])
 def test_refused(server, fields, words):
     assert refused(server, 400, words, **fields) == "invalid_request_error"
 

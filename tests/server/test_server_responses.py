@@ -134,7 +134,8 @@ def test_whole(server):
     usage = got["usage"]
     assert usage["input_tokens"] == chat["usage"]["prompt_tokens"] and usage["output_tokens"] == 5
     assert usage["total_tokens"] == usage["input_tokens"] + 5
-    assert set(usage["input_tokens_details"]) == {"cached_tokens"}
+    details = usage["input_tokens_details"]
+    assert details["cached_tokens"] + details["cache_write_tokens"] == usage["input_tokens"]
     assert usage["output_tokens_details"] == {"reasoning_tokens": 0}
 
 

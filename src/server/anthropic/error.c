@@ -29,6 +29,13 @@ void qn_anthropic_error_write(const qn_api_error *e, const char *request_id, int
     qn_json_open(out, '{');
     qn_json_put_text(out, "type", type_of(e->status));
     qn_json_put_text(out, "message", e->message);
+    if (e->code) {
+        qn_json_key(out, "details");
+        qn_json_open(out, '{');
+        qn_json_put_text(out, "error_code", e->code);
+        if (e->param[0]) qn_json_put_text(out, "param", e->param);
+        qn_json_close(out, '}');
+    }
     qn_json_close(out, '}');
     qn_json_put_text(out, "request_id", request_id);
     qn_buf_puts(out, in_stream ? "}\n\n" : "}");

@@ -32,6 +32,10 @@ static void put_usage(const qn_completion *c, int64_t n_prompt, int64_t n_genera
     qn_json_put_int(out, "cache_creation_input_tokens", is_kept ? n_new : 0);
     qn_json_put_int(out, "cache_read_input_tokens", c->n_cached_tokens);
     qn_json_put_int(out, "output_tokens", n_generated);
+    qn_json_key(out, "output_tokens_details");
+    qn_json_open(out, '{');
+    qn_json_put_int(out, "thinking_tokens", c->n_reasoning_tokens);
+    qn_json_close(out, '}');
     qn_json_close(out, '}');
 }
 

@@ -31,7 +31,7 @@ static int check_keys(const json_t *object, const char *place, const char *const
     {
         size_t k = 0;
         while (k < n && strcmp(known[k], key) != 0) k++;
-        if (k < n) continue;
+        if (k < n || json_is_null(value)) continue;
         snprintf(param, sizeof param, "%s.%.64s", place, key);
         return qn_api_fail(error, 400, "unknown_parameter", param, "unknown parameter: %s", param);
     }
@@ -89,7 +89,7 @@ int qn_anthropic_read_thinking(qn_api_request *r, const json_t *value, const qn_
     if (is_given(budget) && (!json_is_integer(budget) || json_integer_value(budget) < 1))
         return invalid(error, "thinking.budget_tokens", "must be an integer of 1 or more");
     if (display && strcmp(display, "summarized") != 0)
-        return invalid(error, "thinking.display", "can only be \"summarized\": thinking is always sent");
+        qn_api_request_warn(r, "thinking.display", "has no effect: thinking is always sent");
     r->thinking = strcmp(type, "disabled") != 0;
     if (r->thinking && !limits->has_reasoning)
         qn_api_request_warn(r, "thinking", "has no effect: the model's chat template has no reasoning");
@@ -112,6 +112,16 @@ int qn_anthropic_read_output_config(qn_api_request *r, const json_t *value,
                            "output_config.format is not supported: output cannot be constrained to a schema "
                            "yet");
     return is_given(effort) ? qn_field_read_effort(r, effort, limits, error) : 0;
+}
+
+/* Anthropic's client sends the whole conversation once it has seen this code. */
+int qn_anthropic_read_thread(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
+                             qn_api_error *error)
+{
+    (void)r, (void)limits;
+    if (json_is_false(value)) return 0;
+    return qn_api_fail(error, 400, "thread_unsupported_request", "thread",
+                       "thread is not supported: the server stores no conversations; send all messages");
 }
 
 /* ---- tools --------------------------------------------------------------------------------------------- */

@@ -26,6 +26,6 @@ void qn_anthropic_note_cache(qn_api_request *r, const json_t *object);
 
 /* Readers of fields that are no plain values (request.c). */
 qn_field_fn qn_anthropic_read_stop, qn_anthropic_read_tool_choice, qn_anthropic_read_thinking,
-    qn_anthropic_read_output_config;
+    qn_anthropic_read_output_config, qn_anthropic_read_thread;
 
 #endif

@@ -19,6 +19,7 @@ const qn_field qn_anthropic_fields[] = {
     {"tools", BOTH, QN_FIELD_JSON, AT(tools), 0, 0, NULL, NULL, NULL},
     {"tool_choice", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_anthropic_read_tool_choice, NULL, NULL},
     {"thinking", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_anthropic_read_thinking, NULL, NULL},
+    {"thread", ASK, QN_FIELD_OWN, 0, 0, 0, qn_anthropic_read_thread, NULL, NULL},
     {"output_config", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_anthropic_read_output_config, NULL, NULL},
     /* how it is answered */
     {"stream", ASK, QN_FIELD_BOOL, AT(stream), 0, 0, NULL, NULL, NULL},
@@ -45,6 +46,7 @@ const qn_field qn_anthropic_fields[] = {
     {"anthropic_version", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL,
      "has no effect: there is one version"},
     {"anthropic_beta", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect"},
+    {"diagnostics", ASK, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: usage tells of the cache"},
     {"context_management", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL,
      "has no effect: nothing is removed from the conversation"},
 

@@ -63,7 +63,7 @@ static int check_keys(const reading *m, const json_t *block, const char *place, 
     json_object_foreach((json_t *)block, key, value)
     {
         size_t k = 0;
-        if (strcmp(key, "type") == 0 || strcmp(key, "cache_control") == 0) continue;
+        if (json_is_null(value) || strcmp(key, "type") == 0 || strcmp(key, "cache_control") == 0) continue;
         while (known[k] && strcmp(known[k], key) != 0) k++;
         if (known[k]) continue;
         snprintf(param, sizeof param, "%s.%.64s", place, key);

@@ -37,7 +37,7 @@ static int check_keys(const json_t *object, const char *place, const char *const
     {
         size_t k = 0;
         while (known[k] && strcmp(known[k], key) != 0) k++;
-        if (known[k]) continue;
+        if (known[k] || json_is_null(value)) continue;
         snprintf(param, sizeof param, "%s.%.64s", place, key);
         return qn_api_fail(error, 400, "unknown_parameter", param, "unknown parameter: %s", param);
     }
@@ -83,7 +83,7 @@ int qn_responses_read_text(qn_api_request *r, const json_t *value, const qn_api_
 int qn_responses_read_reasoning(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                                 qn_api_error *error)
 {
-    static const char *const known[] = {"effort", "summary", "generate_summary", "context", NULL};
+    static const char *const known[] = {"effort", "summary", "generate_summary", "context", "mode", NULL};
     const json_t *effort = json_object_get(value, "effort");
     int refused = check_keys(value, "reasoning", known, error);
     if (refused) return refused;

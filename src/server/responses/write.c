@@ -121,6 +121,7 @@ static void put_usage(const qn_completion *c, qn_buf *out)
     qn_json_key(out, "input_tokens_details");
     qn_json_open(out, '{');
     qn_json_put_int(out, "cached_tokens", c->n_cached_tokens);
+    qn_json_put_int(out, "cache_write_tokens", c->n_prompt_tokens - c->n_cached_tokens);
     qn_json_close(out, '}');
     qn_json_put_int(out, "output_tokens", c->n_generated_tokens);
     qn_json_key(out, "output_tokens_details");
