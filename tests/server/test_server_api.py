@@ -11,7 +11,7 @@ import struct
 
 import pytest
 
-from server_help import Server, client, openai, parrot
+from server_help import THOUGHT, Server, client, openai, parrot
 from support import fixture, read_json
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -279,7 +279,8 @@ def test_every_field_is_known(server, field):
     path, body = "/v1/chat/completions", {"messages": HELLO, "max_tokens": 1}
     if field in ("echo", "best_of", "suffix"):
         path, body = "/v1/completions", {"prompt": "a", "max_tokens": 1}
-    status, _, got = server.post(path, {**body, field: {"no": ["sense"]}})
+    nonsense = ["no sense"] if field == "chat_template_kwargs" else {"no": ["sense"]}
+    status, _, got = server.post(path, {**body, field: nonsense})
     if status == 200:
         assert [w["param"] for w in got["warnings"]] == [field] and got["warnings"][0]["message"]
     else:
@@ -331,7 +332,7 @@ def test_fields_that_ask_for_nothing(server):
     ("allowed_token_ids", ["a"]), ("priority", 1001), ("cache_salt", 1), ("cache_salt", "a\u0000"), ("model", 1),
     ("n_discard", -5),
     ("response_format", {"type": "json_object"}), ("tools", {}), ("tools", [{}] * 129), ("tool_choice", "maybe"),
-    ("tool_choice", "required"), ("reasoning_effort", "very"), ("chat_template_kwargs", {"x": 1}),
+    ("tool_choice", "required"), ("reasoning_effort", "very"), ("chat_template_kwargs", 1),
     ("chat_template", "{{ x }}"), ("stream_options", {"include_usage": True})])
 def test_values_out_of_range(server, field, value):
     """J4 to J6 of the list of security cases: caps, ranges, ids outside the vocabulary."""
@@ -434,7 +435,7 @@ def test_templates_that_refuse(tmp_path):
     template = tmp_path / "template"
     template.write_text("{% for m in messages %}{% if 'abacus' in m.content %}{{ raise_exception('no abacus here') }}"
                         "{% endif %}{{ m.content }}{{ kind }}{% endfor %}")
-    s = Server("mock", "--backend", "mock", "--template", template, "--template-kwargs")
+    s = Server("mock", "--backend", "mock", "--template", template)
     try:
         got = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "An abacus"}]})
         assert "no abacus here" in refused(got, 400, "messages")
@@ -444,6 +445,101 @@ def test_templates_that_refuse(tmp_path):
                 "chat_template_kwargs")
     finally:
         assert s.stop() == 0
+
+
+def test_variables_of_templates_may_be_refused(tmp_path):
+    s = Server("mock", "--backend", "mock", "--no-template-kwargs")
+    try:
+        refused(s.post("/v1/chat/completions", {"messages": HELLO, "chat_template_kwargs": {}}), 400,
+                "chat_template_kwargs", "unsupported_parameter")
+    finally:
+        assert s.stop() == 0
+
+
+# ---- what is shown of prompts and ends ----
+
+def joined_text(server, path, body):
+    """The texts of each choice of a stream, and its last chunks."""
+    text = server.post(path, {**body, "stream": True})[2]
+    texts, last, ids = {}, {}, {}
+    for piece in text.split("\n\n")[:-2]:
+        for c in json.loads(piece.removeprefix("data: "))["choices"]:
+            said = c["text"] if "text" in c else c["delta"].get("content") or ""
+            texts[c["index"]] = texts.get(c["index"], "") + said
+            ids[c["index"]] = ids.get(c["index"], []) + c.get("token_ids", [])
+            last[c["index"]] = c
+    return texts, last, ids
+
+
+def test_echo(server):
+    body = {"prompt": ["One mill", "Two mills"], "max_tokens": 4, "temperature": 0}
+    plain = server.post("/v1/completions", body)[2]["choices"]
+    got = server.post("/v1/completions", {**body, "echo": True})[2]["choices"]
+    assert [c["text"] for c in got] == [p + c["text"] for p, c in zip(body["prompt"], plain)]
+    texts, _, _ = joined_text(server, "/v1/completions", {**body, "echo": True})
+    assert [texts[0], texts[1]] == [c["text"] for c in got]
+    ids = server.post("/v1/completions", {**body, "return_token_ids": True})[2]["choices"][0]["prompt_token_ids"]
+    by_id = server.post("/v1/completions", {**body, "prompt": ids, "echo": True})[2]["choices"][0]["text"]
+    assert by_id == got[0]["text"]
+    refused(server.post("/v1/completions", {**body, "echo": True, "logprobs": 1}), 400, "echo")
+    refused(server.post("/v1/completions", {**body, "echo": 1}), 400, "echo")
+
+
+def test_stop_strings_in_the_output(server):
+    body = {"prompt": "One mill", "max_tokens": 30, "temperature": 0}
+    text = server.post("/v1/completions", body)[2]["choices"][0]["text"]
+    stop = text[5:8]
+    before = text[:text.index(stop)]
+    for fields, wanted in (({}, before), ({"include_stop_str_in_output": True}, before + stop)):
+        got = server.post("/v1/completions", {**body, "stop": ["\x01", stop], **fields})[2]["choices"][0]
+        assert got["text"] == wanted and got["stop_reason"] == stop and got["finish_reason"] == "stop"
+        texts, last, _ = joined_text(server, "/v1/completions", {**body, "stop": ["\x01", stop], **fields})
+        assert texts[0] == wanted and last[0]["stop_reason"] == stop
+
+
+def test_stop_reason(server):
+    """The request's own stop strings and ids are reasons; the model's, and a limit, are none."""
+    body = {"prompt": "One mill", "max_tokens": 30, "temperature": 0, "return_token_ids": True}
+    got = server.post("/v1/completions", body)[2]["choices"][0]
+    assert got["stop_reason"] is None and len(got["token_ids"]) == 30
+    third = next(i for n, i in enumerate(got["token_ids"]) if n > 2)
+    got = server.post("/v1/completions", {**body, "stop_token_ids": [third]})[2]["choices"][0]
+    assert got["stop_reason"] == third and got["finish_reason"] == "stop" and third not in got["token_ids"]
+
+
+def test_token_ids(server):
+    """The ids of prompts and tokens, whole and streamed, with logprobs and without, in chats and completions."""
+    for path, body in (("/v1/completions", {"prompt": "One mill"}), ("/v1/chat/completions", {"messages": HELLO})):
+        body = {**body, "max_tokens": 6, "temperature": 0, "n": 2, "return_token_ids": True}
+        whole = server.post(path, body)[2]
+        with_logprobs = server.post(path, {**body, "logprobs": True if "messages" in body else 0})[2]
+        _, _, ids = joined_text(server, path, body)
+        for i, choice in enumerate(whole["choices"]):
+            assert len(choice["token_ids"]) == 6 and choice["logprobs"] is None
+            assert choice["token_ids"] == ids[i] == with_logprobs["choices"][i]["token_ids"]
+            assert with_logprobs["choices"][i]["logprobs"]
+            prompt = choice if "prompt" in body else whole
+            assert len(prompt["prompt_token_ids"]) == whole["usage"]["prompt_tokens"]
+        assert "token_ids" not in server.post(path, {**body, "return_token_ids": False})[2]["choices"][0]
+
+
+def test_reasoning_tokens(server, tmp_path):
+    details = chat(server, max_tokens=3)["usage"]["completion_tokens_details"]
+    assert details == {"reasoning_tokens": 0}
+    s = Server(parrot(str(tmp_path), THOUGHT))
+    try:
+        usage = chat(s)["usage"]
+        assert usage["completion_tokens_details"]["reasoning_tokens"] == THOUGHT.index("</think>")
+    finally:
+        assert s.stop() == 0
+
+
+def test_fields_of_answers_in_a_history(server):
+    answer = {"role": "assistant", "content": "Hello", "refusal": None, "annotations": [{"type": "url_citation"}],
+              "reasoning_details": [{"type": "reasoning.text", "text": "a"}], "provider_specific_fields": {"a": 1},
+              "audio": None, "function_call": None, "tool_calls": None}
+    body = chat(server, messages=[*HELLO, answer, *HELLO], max_tokens=1)
+    assert "warnings" not in body
 
 
 def test_effort_is_a_variable_of_the_template(tmp_path):

@@ -1,5 +1,6 @@
 #include "server/core/completion.h"
 
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -14,6 +15,7 @@ static void free_choice(qn_completion_choice *choice)
     qn_generation_close(choice->generation);
     qn_answer_free(choice->parser);
     qn_said_free(&choice->said);
+    qn_buf_free(&choice->prompt_ids);
     qn_free(choice->memory);
 }
 
@@ -159,6 +161,13 @@ static void note_end(qn_completion *c, qn_completion_choice *choice, const qn_to
 
 /* ---- the loop ------------------------------------------------------------------------------------------ */
 
+/* The stop string that ended a choice, if it is to be shown; else NULL. */
+static const char *included_stop(const qn_completion *c, const qn_token *token)
+{
+    if (!c->request.include_stop || token->end != QN_END_STOP_STRING || !token->stop) return NULL;
+    return c->request.stop[token->stop - 1];
+}
+
 /* One event of a choice. Returns QN_OK and *is_there 0 when there is none yet. */
 static qn_status poll_choice(qn_completion *c, qn_completion_choice *choice, int *is_there)
 {
@@ -173,7 +182,9 @@ static qn_status poll_choice(qn_completion *c, qn_completion_choice *choice, int
         if ((c->request.logprobs || c->request.keep_tokens) && !choice->is_cut)
             qn_said_add_token(&choice->said, &token);
     }
-    QN_TRY(take_text(c, choice, token.text, token.text_bytes, token.end != QN_END_NONE));
+    const char *stop = included_stop(c, &token);
+    QN_TRY(take_text(c, choice, token.text, token.text_bytes, token.end != QN_END_NONE && !stop));
+    if (stop) QN_TRY(take_text(c, choice, stop, strlen(stop), 1));
     if (choice->is_cut && token.end == QN_END_NONE) qn_generation_cancel(choice->generation);
     if (token.id >= 0 && choice->parser && qn_answer_is_reasoning(choice->parser))
         choice->n_reasoning_tokens++;

@@ -27,7 +27,8 @@ struct qn_completion_choice {
     qn_end end;
     const char *stop_string;
     int32_t stop_id;
-    void *memory; /* of the dialect: choice_bytes of it */
+    qn_buf prompt_ids; /* int32_t; with return_ids, of the first choice of each prompt */
+    void *memory;      /* of the dialect: choice_bytes of it */
 };
 
 struct qn_completion {

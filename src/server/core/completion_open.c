@@ -113,12 +113,62 @@ static int prepare_chat(opening *o)
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
 
+/* The ids of the prompt of the moment. *own is to be freed (qn_buffer_free); *ids may be borrowed. */
+static qn_status get_prompt_ids(const opening *o, int32_t **own, const int32_t **ids, int64_t *n)
+{
+    const qn_model *model = o->c->ex->server->model;
+    const qn_prompt *p = &o->one.prompt;
+    const qn_encode_options encode = {.bos = 1, .special = p->special};
+    if (!p->conversation && !p->text) {
+        *ids = o->one.row.ids;
+        *n = o->one.row.n_ids;
+        return QN_OK;
+    }
+    const qn_status status = p->conversation
+                                 ? qn_chat_render(model, p, NULL, own, n)
+                                 : qn_model_encode(model, p->text, p->text_bytes, &encode, own, n);
+    *ids = *own;
+    return status;
+}
+
+/* What a choice has of its prompt beside what it says: ids, and the text that it begins with. */
+static int show_prompt(opening *o, qn_completion_choice *choice)
+{
+    const qn_api_request *r = &o->c->request;
+    const int wants_ids = r->return_ids && choice->index % r->n == 0;
+    const qn_prompt *p = &o->one.prompt;
+    qn_answer_event said = {.kind = QN_ANSWER_CONTENT, .text = p->text, .n = p->text_bytes};
+    const int32_t *ids = NULL;
+    int32_t *own = NULL;
+    char *text = NULL;
+    int64_t n = 0;
+    qn_status status = QN_OK;
+    if (wants_ids || (r->echo && !p->text)) status = get_prompt_ids(o, &own, &ids, &n);
+    if (status == QN_OK && wants_ids) {
+        qn_buf_append(&choice->prompt_ids, ids, (size_t)n * sizeof *ids);
+        status = choice->prompt_ids.status;
+    }
+    if (status == QN_OK && r->echo && !p->text) {
+        status = qn_model_decode(o->c->ex->server->model, ids, n, &(qn_decode_options){.skip_special = 1},
+                                 &text, &said.n);
+        said.text = text;
+    }
+    if (status == QN_OK && r->echo) {
+        qn_said_add(&choice->said, &said);
+        status = qn_said_status(&choice->said);
+    }
+    qn_buffer_free(own);
+    qn_buffer_free(text);
+    return status == QN_OK ? 0 : qn_api_fail_status(&o->c->error, status);
+}
+
 /* A failure to open; a prompt that is too long gets a code of its own, with both counts. */
 static int fail_open(opening *o, qn_status status)
 {
     qn_completion *c = o->c;
     int64_t n = 0, context = c->ex->server->info.context_size;
-    int32_t *ids = NULL;
+    const int32_t *ids = NULL;
+    int32_t *own = NULL;
     static const char words[] = "bad_words"; /* only the tokenizer knows how many tokens they are */
     const char *field = c->dialect->prompt_field;
     qn_api_fail_status(&c->error, status);
@@ -127,13 +177,8 @@ static int fail_open(opening *o, qn_status status)
         memcpy(c->error.param, words, sizeof words);
         return c->error.status;
     }
-    qn_status counted =
-        o->one.prompt.conversation ? qn_chat_render(c->ex->server->model, &o->one.prompt, NULL, &ids, &n)
-        : o->one.prompt.text
-            ? qn_model_encode(c->ex->server->model, o->one.prompt.text, o->one.prompt.text_bytes,
-                              &(qn_encode_options){.bos = 1, .special = o->one.prompt.special}, &ids, &n)
-            : (n = o->one.row.n_ids, QN_OK);
-    qn_buffer_free(ids);
+    const qn_status counted = get_prompt_ids(o, &own, &ids, &n);
+    qn_buffer_free(own);
     if (counted == QN_OK && n > context) return qn_api_request_fail_length(field, n, context, &c->error);
     snprintf(c->error.param, sizeof c->error.param, "%s", field);
     return c->error.status;
@@ -217,7 +262,7 @@ static int open_choice(opening *o, size_t i)
     options.notify_user = &c->ready;
     qn_status status =
         qn_generation_open(c->ex->server->model, &o->one.prompt, &options, &choice->generation);
-    return status == QN_OK ? 0 : fail_open(o, status);
+    return status == QN_OK ? show_prompt(o, choice) : fail_open(o, status);
 }
 
 static int open_prompts(opening *o)

@@ -60,6 +60,9 @@ typedef struct {
     int special;                               /* special tokens in texts of `prompt` are recognised */
     json_t
         *made; /* owned: what a dialect made of the body and other members are borrowed from; NULL: nothing */
+    int echo;  /* what a choice says begins with its prompt */
+    int include_stop;    /* and ends with the stop string that ended it */
+    int return_ids;      /* choices have the ids of their prompts and tokens */
     int keep_tokens;     /* what choices say has their tokens, without log-probabilities too */
     int only_prompt;     /* the prompt is computed, and no answer is shown: max_tokens is 1 */
     const json_t *input; /* embeddings */

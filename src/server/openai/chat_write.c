@@ -28,14 +28,16 @@ static void open_chunk(const qn_completion *c, const qn_completion_choice *choic
     qn_json_key(out, "delta");
 }
 
-/* tokens: what the choice has said, whose log-probabilities go with this chunk; NULL: none. */
+/* tokens: what the choice has said, whose log-probabilities and ids go with this chunk; NULL: none. */
 static void close_chunk(const qn_completion *c, const qn_completion_choice *choice, const qn_said *tokens,
                         qn_buf *out)
 {
-    if (tokens && qn_said_count_tokens(tokens))
+    const int has_tokens = tokens && qn_said_count_tokens(tokens);
+    if (has_tokens && c->request.logprobs)
         put_logprobs(c, tokens, out);
     else
         qn_write_null(out, "logprobs");
+    if (has_tokens) qn_openai_put_ids(c, tokens, out);
     qn_openai_close_choice(c, choice, 0, out);
     qn_openai_close_event(out);
 }
@@ -46,6 +48,7 @@ static void write_begin(const qn_completion *c, const qn_completion_choice *choi
     qn_buf_puts(out, "{\"role\":\"assistant\",\"content\":\"\"}");
     qn_write_null(out, "logprobs");
     qn_openai_close_choice(c, choice, 0, out);
+    if (choice->index == 0) qn_openai_put_prompt_ids(c, choice, out);
     if (choice->index == 0) qn_write_warnings(&c->request, out);
     qn_openai_close_event(out);
 }
@@ -168,7 +171,8 @@ static void put_choice(const qn_completion *c, const qn_completion_choice *choic
         put_logprobs(c, said, b);
     else
         qn_write_null(b, "logprobs");
-    qn_json_put_text(b, "finish_reason", qn_openai_finish(choice->finish));
+    qn_openai_put_ids(c, said, b);
+    qn_openai_put_finish(c, choice, b);
     qn_json_close(b, '}');
 }
 
@@ -179,6 +183,7 @@ static void write_whole(const qn_completion *c, qn_buf *out)
     qn_json_open(out, '[');
     for (size_t i = 0; i < c->n_choices; i++) put_choice(c, &c->choices[i], out);
     qn_json_close(out, ']');
+    if (c->n_choices) qn_openai_put_prompt_ids(c, &c->choices[0], out);
     qn_openai_put_usage(c, out);
     qn_write_warnings(&c->request, out);
     qn_json_close(out, '}');

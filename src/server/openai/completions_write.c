@@ -87,6 +87,7 @@ static void write_fixed(const qn_completion *c, const qn_completion_choice *choi
     qn_openai_open_choice(choice, out);
     qn_json_put_text(out, "text", "");
     qn_write_null(out, "logprobs");
+    if (!is_last) qn_openai_put_prompt_ids(c, choice, out);
     qn_openai_close_choice(c, choice, is_last, out);
 }
 
@@ -105,10 +106,11 @@ static int write_delta(const qn_completion *c, const qn_completion_choice *choic
     qn_openai_open_event(c, prefix, object, out);
     qn_openai_open_choice(choice, out);
     qn_write_said(out, "text", &choice->said, QN_ANSWER_CONTENT, 0);
-    if (n_tokens)
+    if (n_tokens && c->request.logprobs)
         put_logprobs(c, choice, out);
     else
         qn_write_null(out, "logprobs");
+    qn_openai_put_ids(c, &choice->said, out);
     qn_openai_close_choice(c, choice, 0, out);
     qn_openai_close_event(out);
     return 1;
@@ -140,7 +142,9 @@ static void write_whole(const qn_completion *c, qn_buf *out)
             put_logprobs(c, choice, out);
         else
             qn_write_null(out, "logprobs");
-        qn_json_put_text(out, "finish_reason", qn_openai_finish(choice->finish));
+        qn_openai_put_ids(c, &choice->said, out);
+        qn_openai_put_prompt_ids(c, choice, out);
+        qn_openai_put_finish(c, choice, out);
         qn_json_close(out, '}');
     }
     qn_json_close(out, ']');

@@ -98,7 +98,7 @@ static void test_members(void **state)
     } cases[] = {{"{\"top_k\":\"x\"}", "options.top_k", "options.top_k must be an integer, not a string"},
                  {"{\"stop\":[1]}", "options.stop", "options.stop must be a string"},
                  {"{\"mystery\":1}", "options.mystery", "unknown parameter: options.mystery"},
-                 {"{\"echo\":true}", "options.echo", "options.echo is not supported"}};
+                 {"{\"best_of\":4}", "options.best_of", "options.best_of is not supported"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         qn_api_request_start(&r, QN_REQUEST_COMPLETIONS);
         assert_int_equal(qn_json_parse("x", cases[i].text, strlen(cases[i].text), &object), QN_OK);

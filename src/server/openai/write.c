@@ -45,7 +45,7 @@ void qn_openai_close_choice(const qn_completion *c, const qn_completion_choice *
                             qn_buf *out)
 {
     if (is_last)
-        qn_json_put_text(out, "finish_reason", qn_openai_finish(choice->finish));
+        qn_openai_put_finish(c, choice, out);
     else
         qn_write_null(out, "finish_reason");
     qn_buf_puts(out, "}]");
@@ -65,6 +65,44 @@ void qn_openai_write_end(const qn_completion *c, const char *prefix, const char 
     qn_buf_puts(out, "data: [DONE]\n\n");
 }
 
+/* ---- members of a choice ------------------------------------------------------------------------------- */
+
+void qn_openai_put_ids(const qn_completion *c, const qn_said *said, qn_buf *out)
+{
+    if (!c->request.return_ids) return;
+    qn_json_key(out, "token_ids");
+    qn_json_open(out, '[');
+    for (size_t i = 0; i < qn_said_count_tokens(said); i++) qn_json_int(out, qn_said_get_token(said, i).id);
+    qn_json_close(out, ']');
+}
+
+void qn_openai_put_prompt_ids(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
+{
+    const qn_buf *ids = &c->choices[choice->index - choice->index % c->request.n].prompt_ids;
+    if (!c->request.return_ids) return;
+    qn_json_key(out, "prompt_token_ids");
+    qn_json_ids(out, (const int32_t *)(const void *)ids->data, (int64_t)(ids->length / sizeof(int32_t)));
+}
+
+/* Is it one that the request names? The model's own are no reason. */
+static int is_asked(const qn_api_request *r, int32_t id)
+{
+    for (size_t i = 0; i < r->n_stop_ids; i++)
+        if (r->stop_ids[i] == id) return 1;
+    return 0;
+}
+
+void qn_openai_put_finish(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
+{
+    qn_json_put_text(out, "finish_reason", qn_openai_finish(choice->finish));
+    if (choice->stop_string)
+        qn_json_put_text(out, "stop_reason", choice->stop_string);
+    else if (choice->end == QN_END_STOP && is_asked(&c->request, choice->stop_id))
+        qn_json_put_int(out, "stop_reason", choice->stop_id);
+    else
+        qn_write_null(out, "stop_reason");
+}
+
 /* ---- its members --------------------------------------------------------------------------------------- */
 
 void qn_openai_put_usage(const qn_completion *c, qn_buf *out)
@@ -77,6 +115,10 @@ void qn_openai_put_usage(const qn_completion *c, qn_buf *out)
     qn_json_key(out, "prompt_tokens_details");
     qn_json_open(out, '{');
     qn_json_put_int(out, "cached_tokens", c->n_cached_tokens);
+    qn_json_close(out, '}');
+    qn_json_key(out, "completion_tokens_details");
+    qn_json_open(out, '{');
+    qn_json_put_int(out, "reasoning_tokens", c->n_reasoning_tokens);
     qn_json_close(out, '}');
     qn_json_close(out, '}');
 }

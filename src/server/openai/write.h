@@ -14,6 +14,11 @@ void qn_openai_open_event(const qn_completion *c, const char *prefix, const char
 void qn_openai_close_event(qn_buf *out);
 /* "choices": [{"index":; the choice stays open. */
 void qn_openai_open_choice(const qn_completion_choice *choice, qn_buf *out);
+/* "token_ids": of what was said, and "prompt_token_ids": of the prompt; nothing unless they are asked for. */
+void qn_openai_put_ids(const qn_completion *c, const qn_said *said, qn_buf *out);
+void qn_openai_put_prompt_ids(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
+/* "finish_reason" and "stop_reason": the stop string or id of the request that ended the choice, or null. */
+void qn_openai_put_finish(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
 /* "finish_reason":, which closes the choice; and what every chunk has behind its choices. */
 void qn_openai_close_choice(const qn_completion *c, const qn_completion_choice *choice, int is_last,
                             qn_buf *out);
