@@ -66,6 +66,7 @@ typedef void qn_notify_fn(void *user);
  * stops or the context is full. QN_E_ARG names a field that is out of range. */
 typedef struct {
     int64_t max_tokens;   /* 0: no limit but the context */
+    int64_t min_tokens;   /* before so many tokens no stop id is drawn; stop strings end a row all the same */
     float temperature;    /* 0 (the default) is greedy: the most likely token, the lower id on a tie */
     float top_p;          /* in (0, 1); 0 or 1: off */
     float min_p;          /* in (0, 1); 0: off */

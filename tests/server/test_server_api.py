@@ -507,6 +507,19 @@ def test_stop_reason(server):
     assert got["stop_reason"] == third and got["finish_reason"] == "stop" and third not in got["token_ids"]
 
 
+def test_min_tokens(server):
+    body = {"prompt": "One mill", "max_tokens": 12, "temperature": 0, "return_token_ids": True}
+    ids = server.post("/v1/completions", body)[2]["choices"][0]["token_ids"]
+    stop = {**body, "stop_token_ids": sorted(set(ids))}
+    assert server.post("/v1/completions", stop)[2]["choices"][0]["token_ids"] == []
+    rest = {k: v for k, v in stop.items() if k != "prompt"}
+    for path, given in (("/v1/completions", {"prompt": "One mill"}), ("/v1/chat/completions", {"messages": HELLO})):
+        got = server.post(path, {**rest, **given, "min_tokens": 8})[2]["choices"][0]
+        assert 8 <= len(got["token_ids"]) <= 12 and not set(got["token_ids"]) & set(ids)
+    refused(server.post("/v1/completions", {**body, "min_tokens": 13}), 400, "min_tokens")
+    refused(server.post("/v1/completions", {**body, "min_tokens": -1}), 400, "min_tokens")
+
+
 def test_token_ids(server):
     """The ids of prompts and tokens, whole and streamed, with logprobs and without, in chats and completions."""
     for path, body in (("/v1/completions", {"prompt": "One mill"}), ("/v1/chat/completions", {"messages": HELLO})):

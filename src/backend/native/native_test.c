@@ -148,7 +148,26 @@ static void test_ends(void **state)
     assert_int_equal(r.stop, whole.ids[5] + 1);
     assert_true(r.n <= 5);
     assert_memory_equal(r.ids, whole.ids, (size_t)r.n * sizeof(int32_t));
+    const int64_t n_before = r.n;
     end_results(&r, 1);
+
+    /* It may not come so early, however tokens are drawn. */
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        const int64_t n_least = n_before + 3;
+        const qn_generate_options o = {.max_tokens = 40,
+                                       .min_tokens = n_least,
+                                       .ignore_eos = 1,
+                                       .seed = seed,
+                                       .temperature = seed ? 1 : 0,
+                                       .stop_ids = &whole.ids[5],
+                                       .n_stop_ids = 1,
+                                       .n_draft = seed % 2 ? 4 : 0};
+        run(model, &prompt, &o, &r);
+        assert_true(r.n >= n_least);
+        for (int64_t i = 0; i < r.n; i++) assert_int_not_equal(r.ids[i], whole.ids[5]);
+        if (!seed) assert_memory_equal(r.ids, whole.ids, (size_t)n_before * sizeof(int32_t));
+        end_results(&r, 1);
+    }
 
     /* Stop strings cut out of the text at several places, of several lengths. */
     for (size_t at = 1; at + 8 < whole.text.length; at += 5) {

@@ -119,6 +119,8 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
     QN_TRY(qn_adapters_hold(qn_engine_adapters(r->model.engine), own ? own : o->adapter, &q->adapter));
     QN_TRY(qn_sampler_new(qn_engine_logits_kernels(r->model.engine), o,
                           qn_engine_config(r->model.engine)->vocab_size, r->words, &q->sampler));
+    if (o->min_tokens)
+        QN_TRY(qn_sampler_ban_before(q->sampler, r->stop_ids, r->n_stop_ids, ids.n_ids + o->min_tokens));
     QN_TRY(qn_sampler_accept(q->sampler, ids.ids, ids.n_ids));
     QN_TRY(qn_request_init(q, ids.ids, ids.n_ids, QN_TOKENS_AHEAD, o->n_top_logprobs));
     q->client = &r->client;

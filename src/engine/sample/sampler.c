@@ -27,7 +27,9 @@ struct qn_sampler {
     float presence_penalty, frequency_penalty;
     qn_logit_bias *bias; /* [n_bias] */
     size_t n_bias;
-    int32_t *n_drawn; /* [n_vocab] how often each token came in the window; NULL: no penalty asks */
+    int32_t *n_drawn;     /* [n_vocab] how often each token came in the window; NULL: no penalty asks */
+    const int32_t *early; /* [n_early] not drawn before early_end */
+    int64_t n_early, early_end;
     const qn_words *words;
     qn_history *history;        /* NULL: no step looks back */
     int64_t window, dry_window; /* of the penalties: 0: all tokens; of DRY */
@@ -142,9 +144,19 @@ static qn_status take_space(qn_sampler *s)
 {
     if (!s->is_adjusted && !s->dry && !has_step(s, QN_SAMPLER_TYPICAL_P) && !has_step(s, QN_SAMPLER_XTC))
         return QN_OK;
+    if (s->space) return QN_OK;
     if (!(s->space = qn_alloc_array((size_t)s->n_vocab, sizeof *s->space))) return QN_E_NOMEM;
     qn_candidates_set_space(s->candidates, s->space);
     return QN_OK;
+}
+
+qn_status qn_sampler_ban_before(qn_sampler *s, const int32_t *ids, int64_t n, int64_t position)
+{
+    s->early = ids;
+    s->n_early = n;
+    s->early_end = position;
+    if (n) s->is_adjusted = 1;
+    return take_space(s);
 }
 
 qn_status qn_sampler_new(const qn_logits_kernels *kernels, const qn_generate_options *o, int64_t n_vocab,
@@ -247,7 +259,7 @@ qn_status qn_sampler_accept_drawn(qn_sampler *s, int32_t id)
 }
 
 /* The logits that the chain begins with. */
-static const float *adjust(qn_sampler *s, const float *logits)
+static const float *adjust(qn_sampler *s, const float *logits, int64_t position)
 {
     float *x = s->space;
     int64_t n_last = 0;
@@ -256,6 +268,7 @@ static const float *adjust(qn_sampler *s, const float *logits)
     for (int64_t i = 0; s->n_drawn && i < s->n_vocab; i++)
         if (s->n_drawn[i]) x[i] -= (float)s->n_drawn[i] * s->frequency_penalty + s->presence_penalty;
     for (size_t i = 0; i < s->n_bias; i++) x[s->bias[i].id] += s->bias[i].bias;
+    for (int64_t i = 0; position < s->early_end && i < s->n_early; i++) x[s->early[i]] = -INFINITY;
     if (!s->words || !qn_words_ban(s->words)) return x;
     const int32_t *last = s->history ? qn_history_last(s->history, INT64_MAX, &n_last) : NULL;
     qn_words_mask(s->words, last, n_last, x);
@@ -317,7 +330,7 @@ static qn_status run_chain(qn_sampler *s, const float *logits, int64_t position)
 {
     qn_candidates *c = s->candidates;
     float scale = 1;
-    QN_TRY(begin(s, logits, adjust(s, logits)));
+    QN_TRY(begin(s, logits, adjust(s, logits, position)));
     /* Passes over logits that are nearly all -inf would be long. */
     if (s->temperature != 0 && s->words && qn_words_allow_few(s->words)) qn_candidates_list(c, -INFINITY);
     for (size_t i = 0; i < s->n_order; i++) {

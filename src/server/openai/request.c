@@ -30,6 +30,9 @@ static int finish(qn_api_request *r, qn_api_error *error)
     if (!r->max_tokens) r->max_tokens = r->max_completion_tokens;
     /* As OpenAI's reference says. */
     if (!r->max_tokens && r->route == QN_REQUEST_COMPLETIONS) r->max_tokens = 16;
+    if (r->max_tokens > 0 && r->o.min_tokens > r->max_tokens)
+        return qn_api_fail(error, 400, "invalid_value", "min_tokens",
+                           "min_tokens is greater than max_tokens");
     return 0;
 }
 

@@ -51,6 +51,7 @@ const qn_field qn_api_request_fields[] = {
     {"stop", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_stop, NULL, NULL},
     {"stop_token_ids", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_stop_ids, NULL, NULL},
     {"truncation", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_truncation, NULL, NULL},
+    {"min_tokens", BOTH, QN_FIELD_INT, AT(o.min_tokens), 0, INT32_MAX, NULL, NULL, NULL},
     {"ignore_eos", BOTH, QN_FIELD_BOOL, AT(o.ignore_eos), 0, 0, NULL, NULL, NULL},
     /* sampling */
     {"temperature", BOTH, QN_FIELD_REAL, AT(temperature), 0, 100, NULL, NULL, NULL},
@@ -138,7 +139,6 @@ const qn_field qn_api_request_fields[] = {
     {"prompt_logprobs", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0]",
      "only new tokens have log-probabilities"},
     {"top_a", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0, 0.0]", "there is no such sampler"},
-    {"min_tokens", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0]", "use ignore_eos with max_tokens"},
     {"length_penalty", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[1, 1.0]", "there is no beam search"},
     {"use_beam_search", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", "there is no beam search"},
     {"skip_special_tokens", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[true]",
