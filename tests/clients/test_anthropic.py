@@ -97,6 +97,13 @@ def test_system_prompts_and_answers_that_are_begun(asked):
     assert answer.usage.cache_creation_input_tokens + answer.usage.cache_read_input_tokens > 10
 
 
+def test_models(asked):
+    client, fields = asked
+    (model,) = client.models.list()
+    assert model.id == client.models.retrieve(model.id).id == fields["model"] and model.type == "model"
+    assert model.created_at.year > 2020
+
+
 def test_errors(asked):
     client, fields = asked
     with pytest.raises(anthropic.BadRequestError) as caught:
