@@ -150,7 +150,7 @@ $(B)/%_avx512.o: FLAGS += $(AVX512_FLAGS)
 $(B)/%_avx512_amx.o: FLAGS += $(AVX512_FLAGS) -mamx-tile -mamx-bf16
 $(B)/%_neon.o: FLAGS += -march=armv8.2-a+dotprod
 $(B)/%_neon_i8mm.o: FLAGS += -march=armv8.2-a+dotprod+i8mm
-$(B)/%_test.o $(B)/tests/%.o $(B)/bench/%.o: FLAGS += -I.
+$(B)/%_test.o $(B)/%_fuzz.o $(B)/tests/%.o $(B)/bench/%.o: FLAGS += -I.
 # Kernels are most of the compiler's work. A debugger would show next to none of their variables, which live in registers for
 # moments: lines and calls alone are kept. ASan makes them so long that GCC takes longest over registers, loop by loop, and that
 # watching for uses of locals outside of their blocks, which here are registers, takes a fifth of the tests' time.

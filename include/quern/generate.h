@@ -67,6 +67,7 @@ typedef void qn_notify_fn(void *user);
  * stops or the context is full. QN_E_ARG names a field that is out of range. */
 typedef struct {
     int64_t max_tokens;   /* 0: no limit but the context */
+    int64_t min_tokens;   /* before so many tokens no stop id is drawn; stop strings end a row all the same */
     float temperature;    /* 0 (the default) is greedy: the most likely token, the lower id on a tie */
     float top_p;          /* in (0, 1); 0 or 1: off */
     float min_p;          /* in (0, 1); 0: off */
@@ -244,6 +245,9 @@ typedef struct {
         *text; /* [text_bytes] valid UTF-8, NUL-terminated, valid until the next call on the generation */
     size_t text_bytes;
     qn_end end; /* QN_END_NONE: a token. Else the row's last event */
+    /* What ended the row. QN_END_STOP_STRING: 1 + the index of the stop string. QN_END_STOP: 1 + the stop id.
+     * 0: nothing of the kind, or the backend does not say. */
+    int32_t stop;
     /* With logprobs: of the token, as in qn_top_logprob; and of the n_top likeliest in falling order, the
      * lower id first on a tie, valid as long as text. Fewer than n_top_logprobs only where fewer tokens can
      * come. */

@@ -23,6 +23,7 @@ static qn_status check_options(const qn_generate_options *o)
 {
     QN_TRY(qn_sampler_check(o));
     if (o->max_tokens < 0) return qn_fail(QN_E_ARG, "max_tokens: %lld is negative", (long long)o->max_tokens);
+    if (o->min_tokens < 0) return qn_fail(QN_E_ARG, "min_tokens: %lld is negative", (long long)o->min_tokens);
     if (o->deadline_ms < 0)
         return qn_fail(QN_E_ARG, "deadline_ms: %lld is negative", (long long)o->deadline_ms);
     if (o->n_stop_strings && !o->stop_strings) return qn_fail(QN_E_ARG, "stop_strings is NULL");

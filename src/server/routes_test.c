@@ -38,10 +38,28 @@ static void test_paths(void **state)
         {"POST", "/v1/chat/completions", "/v1/chat/completions", "/v1/chat/completions"},
         {"POST", "//v1//chat///completions//", "/v1/chat/completions", "/v1/chat/completions"},
         {"POST", "/chat/completions", "/v1/chat/completions", "/v1/chat/completions"},
-        {"POST", "/completions", "/v1/completions", "/v1/completions"},
+        {"POST", "/completions", "/completions", "/completions"},
+        {"POST", "/v1/completions/", "/v1/completions", "/v1/completions"},
+        {"POST", "/completion", "/completion", "/completion"},
+        {"POST", "/slots/3", "/slots/", "/slots/3"},
+        {"GET", "/slots", "/slots", "/slots"},
+        {"GET", "/props/", "/props", "/props"},
         {"POST", "/embeddings/", "/v1/embeddings", "/v1/embeddings"},
-        {"GET", "/", NULL, "/"},
-        {"GET", "//", NULL, "/"},
+        {"POST", "/v1/messages", "/v1/messages", "/v1/messages"},
+        {"POST", "/messages/", "/v1/messages", "/v1/messages"},
+        {"POST", "/v1/messages/count_tokens", "/v1/messages/count_tokens", "/v1/messages/count_tokens"},
+        {"POST", "/responses", "/v1/responses", "/v1/responses"},
+        {"POST", "/v1/responses/input_tokens", "/v1/responses/input_tokens", "/v1/responses/input_tokens"},
+        {"POST", "/v1/responses/resp_1/cancel", "/v1/responses/", "/v1/responses/resp_1/cancel"},
+        {"GET", "/v1/responses/resp_1", "/v1/responses/", "/v1/responses/resp_1"},
+        {"GET", "/", "/", "/"},
+        {"HEAD", "//", "/", "/"},
+        {"POST", "/api/chat/", "/api/chat", "/api/chat"},
+        {"POST", "//api//generate", "/api/generate", "/api/generate"},
+        {"GET", "/api/tags", "/api/tags", "/api/tags"},
+        {"DELETE", "/api/delete", "/api/delete", "/api/delete"},
+        {"GET", "/api", NULL, "/api"},
+        {"POST", "/v1/api/chat", NULL, "/v1/api/chat"},
         {"GET", "/v1", NULL, "/v1"},
         {"GET", "/v1/", NULL, "/v1"},
         {"GET", "/v1/v1/models", NULL, "/v1/v1/models"},
@@ -74,7 +92,7 @@ static void test_methods(void **state)
     (void)state;
     assert_null(find("PUT", "/completions", path, sizeof path, &allowed));
     assert_string_equal(allowed, "POST");
-    assert_string_equal(path, "/v1/completions");
+    assert_string_equal(path, "/completions");
     assert_null(find("POST", "//v1/models", path, sizeof path, &allowed));
     assert_string_equal(allowed, "GET, HEAD");
 }
@@ -95,8 +113,9 @@ static void test_long_paths(void **state)
         qn_buf_reset(&text);
         qn_buf_putc(&text, '/');
         for (size_t i = 1; i < n; i++) qn_buf_putc(&text, 'x');
+        if (n == 1) qn_buf_puts(&text, "?"); /* "/" is a row, which stands for itself alone */
         assert_null(find("GET", text.data, path, sizeof path, &allowed));
-        assert_int_equal(strlen(path), n < SIZE ? n : SIZE - 1);
+        assert_int_equal(strlen(path), text.length < SIZE ? text.length : SIZE - 1);
         qn_buf_reset(&text);
         qn_buf_puts(&text, "/v1/models/");
         for (size_t i = 0; i < n; i++) qn_buf_putc(&text, 'x');

@@ -22,6 +22,8 @@ typedef struct {
     const char *model_name; /* what clients call the model */
     int allow_template_kwargs;
     int free_tool_calls; /* calls are not held to schemas, unless a tool is strict, a call is forced or answers have a form */
+    int strict_model;   /* a name that is not the model's is refused; else the model answers and reports it */
+    int lenient;        /* unknown fields of a request are reported, not refused */
     int no_look_ahead;  /* next turns are not computed in idle time (look_ahead.h) */
     int32_t n_draft;    /* tokens guessed ahead, as in qn_generate_options */
     qn_pooling pooling; /* of embeddings */

@@ -11,7 +11,7 @@ import struct
 
 import pytest
 
-from server_help import Server, client, openai, parrot
+from server_help import THOUGHT, Server, client, openai, parrot
 from support import fixture, read_json
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -281,7 +281,7 @@ def test_every_field_is_known(server, field):
     path, body = "/v1/chat/completions", {"messages": HELLO, "max_tokens": 1}
     if field in ("echo", "best_of", "suffix"):
         path, body = "/v1/completions", {"prompt": "a", "max_tokens": 1}
-    nonsense = 5 if field in ("json_schema", "guided_json") else {"no": ["sense"]}
+    nonsense = 5 if field in ("json_schema", "guided_json") else ["no sense"] if field == "chat_template_kwargs" else {"no": ["sense"]}
     status, _, got = server.post(path, {**body, field: nonsense})
     if status == 200:
         assert [w["param"] for w in got["warnings"]] == [field] and got["warnings"][0]["message"]
@@ -336,7 +336,7 @@ def test_fields_that_ask_for_nothing(server):
     ("response_format", "json"), ("json_schema", 1), ("regex", 1), ("ebnf", "root: 1"), ("grammar", "root"),
     ("choice", []), ("choice", [1]), ("guided_choice", "a"), ("structured_outputs", []), ("tools", {}),
     ("tools", [{}] * 129), ("tool_choice", "maybe"),
-    ("tool_choice", "required"), ("reasoning_effort", "very"), ("chat_template_kwargs", {"x": 1}),
+    ("tool_choice", "required"), ("reasoning_effort", "very"), ("chat_template_kwargs", 1),
     ("chat_template", "{{ x }}"), ("stream_options", {"include_usage": True})])
 def test_values_out_of_range(server, field, value):
     """J4 to J6 of the list of security cases: caps, ranges, ids outside the vocabulary."""
@@ -397,10 +397,41 @@ def test_prompts_that_are_too_long(server):
 
 
 def test_models_by_name(server):
-    assert chat(server, model="mill", max_tokens=1)["model"] == "mill"
-    for name in ("gpt-4", "mill+none", "mill+", "", "../mill"):
+    """The one model answers to any name, and says so; --strict-model refuses other names."""
+    body = chat(server, model="mill", max_tokens=1)
+    assert body["model"] == "mill" and "warnings" not in body
+    strict = Server("mock", "--backend", "mock", "--model-name", "mill", "--strict-model")
+    try:
+        for name in ("gpt-4", "", "../mill", "m\u00fcll" * 1000):
+            body = chat(server, model=name, max_tokens=1)
+            assert body["model"] == "mill" and [w["param"] for w in body["warnings"]] == ["model"]
+            assert "'mill'" in body["warnings"][0]["message"] and name[:50] in body["warnings"][0]["message"]
+            for path, rest in (("chat/completions", {"messages": HELLO}), ("completions", {"prompt": "a"}),
+                               ("embeddings", {"input": "a"})):
+                refused(strict.post(f"/v1/{path}", {**rest, "model": name}), 404, "model", "model_not_found")
+        got = server.post("/v1/embeddings", {"input": "a", "model": "ada"})[2]
+        assert got["model"] == "mill" and [w["param"] for w in got["warnings"]] == ["model"]
+        assert chat(strict, model="mill", max_tokens=1)["model"] == "mill"
+    finally:
+        assert strict.stop() == 0
+    for name in ("mill+none", "mill+"):  # an adapter is asked for
         got = server.post("/v1/chat/completions", {"messages": HELLO, "model": name})
         refused(got, 404, "model", "model_not_found")
+
+
+def test_lenient():
+    """Unknown fields are reported with --lenient; what would change the answer is refused all the same."""
+    s = Server("mock", "--backend", "mock", "--lenient")
+    try:
+        for path, rest in (("chat/completions", {"messages": HELLO, "max_tokens": 1}), ("completions", {"prompt": "a"}),
+                           ("embeddings", {"input": "a"})):
+            status, _, body = s.post(f"/v1/{path}", {**rest, "mystery": {"x": 1}, "\u00fc" * 200: None})
+            params = [w["param"] for w in body["warnings"]]
+            assert status == 200 and params[0] == "mystery" and set(params[1]) == {"\u00fc"}, body
+        refused(s.post("/v1/completions", {"prompt": "a", "best_of": 4}), 400, "best_of", "unsupported_parameter")
+        refused(s.post("/v1/completions", {"prompt": "a", "top_k": "x"}), 400, "top_k", "invalid_type")
+    finally:
+        assert s.stop() == 0
 
 
 def test_templates_that_refuse(tmp_path):
@@ -408,7 +439,7 @@ def test_templates_that_refuse(tmp_path):
     template = tmp_path / "template"
     template.write_text("{% for m in messages %}{% if 'abacus' in m.content %}{{ raise_exception('no abacus here') }}"
                         "{% endif %}{{ m.content }}{{ kind }}{% endfor %}")
-    s = Server("mock", "--backend", "mock", "--template", template, "--template-kwargs")
+    s = Server("mock", "--backend", "mock", "--template", template)
     try:
         got = s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "An abacus"}]})
         assert "no abacus here" in refused(got, 400, "messages")
@@ -418,6 +449,114 @@ def test_templates_that_refuse(tmp_path):
                 "chat_template_kwargs")
     finally:
         assert s.stop() == 0
+
+
+def test_variables_of_templates_may_be_refused(tmp_path):
+    s = Server("mock", "--backend", "mock", "--no-template-kwargs")
+    try:
+        refused(s.post("/v1/chat/completions", {"messages": HELLO, "chat_template_kwargs": {}}), 400,
+                "chat_template_kwargs", "unsupported_parameter")
+    finally:
+        assert s.stop() == 0
+
+
+# ---- what is shown of prompts and ends ----
+
+def joined_text(server, path, body):
+    """The texts of each choice of a stream, and its last chunks."""
+    text = server.post(path, {**body, "stream": True})[2]
+    texts, last, ids = {}, {}, {}
+    for piece in text.split("\n\n")[:-2]:
+        for c in json.loads(piece.removeprefix("data: "))["choices"]:
+            said = c["text"] if "text" in c else c["delta"].get("content") or ""
+            texts[c["index"]] = texts.get(c["index"], "") + said
+            ids[c["index"]] = ids.get(c["index"], []) + c.get("token_ids", [])
+            last[c["index"]] = c
+    return texts, last, ids
+
+
+def test_echo(server):
+    body = {"prompt": ["One mill", "Two mills"], "max_tokens": 4, "temperature": 0}
+    plain = server.post("/v1/completions", body)[2]["choices"]
+    got = server.post("/v1/completions", {**body, "echo": True})[2]["choices"]
+    assert [c["text"] for c in got] == [p + c["text"] for p, c in zip(body["prompt"], plain)]
+    texts, _, _ = joined_text(server, "/v1/completions", {**body, "echo": True})
+    assert [texts[0], texts[1]] == [c["text"] for c in got]
+    ids = server.post("/v1/completions", {**body, "return_token_ids": True})[2]["choices"][0]["prompt_token_ids"]
+    by_id = server.post("/v1/completions", {**body, "prompt": ids, "echo": True})[2]["choices"][0]["text"]
+    assert by_id == got[0]["text"]
+    refused(server.post("/v1/completions", {**body, "echo": True, "logprobs": 1}), 400, "echo")
+    refused(server.post("/v1/completions", {**body, "echo": 1}), 400, "echo")
+
+
+def test_stop_strings_in_the_output(server):
+    body = {"prompt": "One mill", "max_tokens": 30, "temperature": 0}
+    text = server.post("/v1/completions", body)[2]["choices"][0]["text"]
+    stop = text[5:8]
+    before = text[:text.index(stop)]
+    for fields, wanted in (({}, before), ({"include_stop_str_in_output": True}, before + stop)):
+        got = server.post("/v1/completions", {**body, "stop": ["\x01", stop], **fields})[2]["choices"][0]
+        assert got["text"] == wanted and got["stop_reason"] == stop and got["finish_reason"] == "stop"
+        texts, last, _ = joined_text(server, "/v1/completions", {**body, "stop": ["\x01", stop], **fields})
+        assert texts[0] == wanted and last[0]["stop_reason"] == stop
+
+
+def test_stop_reason(server):
+    """The request's own stop strings and ids are reasons; the model's, and a limit, are none."""
+    body = {"prompt": "One mill", "max_tokens": 30, "temperature": 0, "return_token_ids": True}
+    got = server.post("/v1/completions", body)[2]["choices"][0]
+    assert got["stop_reason"] is None and len(got["token_ids"]) == 30
+    third = next(i for n, i in enumerate(got["token_ids"]) if n > 2)
+    got = server.post("/v1/completions", {**body, "stop_token_ids": [third]})[2]["choices"][0]
+    assert got["stop_reason"] == third and got["finish_reason"] == "stop" and third not in got["token_ids"]
+
+
+def test_min_tokens(server):
+    body = {"prompt": "One mill", "max_tokens": 12, "temperature": 0, "return_token_ids": True}
+    ids = server.post("/v1/completions", body)[2]["choices"][0]["token_ids"]
+    stop = {**body, "stop_token_ids": sorted(set(ids))}
+    assert server.post("/v1/completions", stop)[2]["choices"][0]["token_ids"] == []
+    rest = {k: v for k, v in stop.items() if k != "prompt"}
+    for path, given in (("/v1/completions", {"prompt": "One mill"}), ("/v1/chat/completions", {"messages": HELLO})):
+        got = server.post(path, {**rest, **given, "min_tokens": 8})[2]["choices"][0]
+        assert 8 <= len(got["token_ids"]) <= 12 and not set(got["token_ids"]) & set(ids)
+    refused(server.post("/v1/completions", {**body, "min_tokens": 13}), 400, "min_tokens")
+    refused(server.post("/v1/completions", {**body, "min_tokens": -1}), 400, "min_tokens")
+
+
+def test_token_ids(server):
+    """The ids of prompts and tokens, whole and streamed, with logprobs and without, in chats and completions."""
+    for path, body in (("/v1/completions", {"prompt": "One mill"}), ("/v1/chat/completions", {"messages": HELLO})):
+        body = {**body, "max_tokens": 6, "temperature": 0, "n": 2, "return_token_ids": True}
+        whole = server.post(path, body)[2]
+        with_logprobs = server.post(path, {**body, "logprobs": True if "messages" in body else 0})[2]
+        _, _, ids = joined_text(server, path, body)
+        for i, choice in enumerate(whole["choices"]):
+            assert len(choice["token_ids"]) == 6 and choice["logprobs"] is None
+            assert choice["token_ids"] == ids[i] == with_logprobs["choices"][i]["token_ids"]
+            assert with_logprobs["choices"][i]["logprobs"]
+            prompt = choice if "prompt" in body else whole
+            assert len(prompt["prompt_token_ids"]) == whole["usage"]["prompt_tokens"]
+        assert "token_ids" not in server.post(path, {**body, "return_token_ids": False})[2]["choices"][0]
+
+
+def test_reasoning_tokens(server, tmp_path):
+    details = chat(server, max_tokens=3)["usage"]["completion_tokens_details"]
+    assert details == {"reasoning_tokens": 0}
+    s = Server(parrot(str(tmp_path), THOUGHT))
+    try:
+        usage = chat(s)["usage"]
+        assert usage["completion_tokens_details"]["reasoning_tokens"] == THOUGHT.index("</think>")
+    finally:
+        assert s.stop() == 0
+
+
+def test_fields_of_answers_in_a_history(server):
+    answer = {"role": "assistant", "content": "Hello", "refusal": None, "annotations": [{"type": "url_citation"}],
+              "reasoning_details": [{"type": "reasoning.text", "text": "a"}], "provider_specific_fields": {"a": 1},
+              "audio": None, "function_call": None, "tool_calls": None}
+    body = chat(server, messages=[*HELLO, answer, *HELLO], max_tokens=1)
+    assert "warnings" not in body
 
 
 def test_effort_is_a_variable_of_the_template(tmp_path):
@@ -465,7 +604,7 @@ def test_adapters_are_models():
         texts = [chat(s, model=m, max_tokens=4, logprobs=True, temperature=0)["choices"][0]["logprobs"] for m in names]
         assert texts[0] == texts[1] and all(texts[i] != texts[k] for i, k in ((1, 2), (1, 3), (2, 3)))
         assert s.request("GET", "/v1/models/mill%2Bnone")[2]["id"] == "mill+none"
-        for name in ("qv", "mill+", "mill+vq", "+qv"):
+        for name in ("mill+", "mill+vq"):
             got = s.post("/v1/chat/completions", {"messages": HELLO, "model": name})
             refused(got, 404, "model", "model_not_found")
             assert "'mill'" in got[2]["error"]["message"] and "/v1/models" in got[2]["error"]["message"]
@@ -628,7 +767,7 @@ def test_client_and_errors(server):
 
     error = fails(package.BadRequestError, c.chat.completions.create, model="mill", messages=HELLO, temperature=-1)
     assert error.param == "temperature" and error.code == "invalid_value" and error.type == "invalid_request_error"
-    assert fails(package.NotFoundError, c.chat.completions.create, model="other", messages=HELLO).param == "model"
+    assert fails(package.NotFoundError, c.chat.completions.create, model="mill+x", messages=HELLO).param == "model"
     fails(package.NotFoundError, c.models.retrieve, model="other")
     fails(package.NotFoundError, c.files.list)
     fails(package.BadRequestError, c.chat.completions.create, model="mill", messages=HELLO, stream=True, n=1000)

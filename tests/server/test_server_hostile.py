@@ -22,7 +22,7 @@ LONG = {"prompt": " bubi xubi", "max_tokens": 100000, "ignore_eos": True, "seed"
 
 @pytest.fixture(scope="module")
 def server():
-    s = Server("mock", "--backend", "mock", "--context", 4096, "--template-kwargs")
+    s = Server("mock", "--backend", "mock", "--context", 4096)
     yield s
     assert s.stop() == 0
 

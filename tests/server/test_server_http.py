@@ -43,7 +43,8 @@ def test_errors_of_paths_and_methods(server):
     status, headers, body = server.request("PUT", "/v1/completions", {})
     check_error(status, headers, body, 405, code="method_not_allowed", param=None)
     assert headers["allow"] == "POST"
-    check_error(*server.request("POST", "/v1/completions", b"{}", {"Content-Type": "text/plain"}), 415)
+    check_error(*server.request("POST", "/v1/completions", b"{}",
+                                {"Content-Type": "text/plain", "Origin": "null"}), 415)
     check_error(*server.request("POST", "/v1/completions", b"{}",
                                 {"Content-Type": "application/json", "Content-Encoding": "gzip"}), 415)
 
@@ -51,7 +52,7 @@ def test_errors_of_paths_and_methods(server):
 @pytest.mark.parametrize("method, path, row", [
     ("GET", "/models", "/v1/models"), ("GET", "//v1//models/", "/v1/models"), ("GET", "/models/llama", "/v1/models/"),
     ("GET", "/health/", "/health"), ("POST", "//v1//chat/completions", "/v1/chat/completions"),
-    ("POST", "/chat/completions", "/v1/chat/completions"), ("POST", "/completions/", "/v1/completions"),
+    ("POST", "/chat/completions", "/v1/chat/completions"), ("POST", "/completions/", "/completions"),
     ("POST", "/embeddings", "/v1/embeddings")])
 def test_paths_as_clients_build_them(server, method, path, row):
     """A base URL that ends with a slash, or lacks /v1, reaches the same routes, and the same row of the metrics."""
@@ -68,7 +69,7 @@ def test_paths_as_clients_build_them(server, method, path, row):
     assert {k: v for k, v in count().items() if v != before.get(k)} == {label: before.get(label, 0) + 1}
 
 
-@pytest.mark.parametrize("path", ["/", "//", "/./health", "/v1/../health", "/v1/./models", "/v1/models/..",
+@pytest.mark.parametrize("path", ["/.", "/api", "/./health", "/v1/../health", "/v1/./models", "/v1/models/..",
                                   "/models/../health", "/%2fhealth", "/v1/v1/models"])
 def test_paths_that_are_none(server, path):
     raw = server.raw(b"GET " + path.encode() + b" HTTP/1.1\r\n" + HOST + CLOSE + b"\r\n")
@@ -194,7 +195,7 @@ def test_keys(tmp_path):
     s = Server(fixture(MODEL), "--api-key-file", file, "--api-key", "third")
     try:
         assert s.request("GET", "/health")[0] == 200
-        for path in ("/v1/models", "/metrics", "/v1/nothing", "/"):
+        for path in ("/v1/models", "/metrics", "/v1/nothing", "/nothing"):
             status, headers, body = s.request("GET", path)
             check_error(status, headers, body, 401, code="missing_api_key", type="authentication_error")
             assert headers["www-authenticate"] == "Bearer"
@@ -246,9 +247,24 @@ def test_pages_of_strangers(server):
     status, headers, _ = server.request("GET", "/v1/models", None, {"Origin": "http://evil.example"})
     assert not [h for h in headers if h.startswith("access-control")]
     assert server.request("OPTIONS", "/v1/models", None, {"Origin": "http://evil.example"})[0] == 405
-    # What a page can send anywhere without asking: a form.
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
-        assert server.request("POST", "/v1/completions", b'{"prompt":"x"}', {"Content-Type": kind})[0] == 415
+    # What a page can send anywhere without asking: a form. Browsers send one of these headers with it.
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx"):
+        for page in ({"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"},
+                     {"sec-fetch-site": "none"}):
+            headers = {"Content-Type": kind, **page}
+            assert server.request("POST", "/v1/completions", b'{"prompt":"x"}', headers)[0] == 415
+    raw = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n"
+           b"Content-Length: 14\r\n\r\n{\"prompt\":\"x\"}")
+    assert statuses(server.raw(raw)) == [415]
+
+
+def test_programs_name_any_type(server):
+    """`curl -d` says that its JSON is a form."""
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "application/octet-stream", ""):
+        body = b'{"prompt":"x","max_tokens":1}'
+        status, _, got = server.request("POST", "/v1/completions", body, {"Content-Type": kind} if kind else {})
+        assert status == 200, got
+        check_error(*server.request("POST", "/v1/completions", b"prompt=x", {"Content-Type": kind}), 400)
 
 
 def test_pages_that_are_allowed():
@@ -263,7 +279,7 @@ def test_pages_that_are_allowed():
         assert not [h for h in headers if h.startswith("access-control")]
         status, headers, _ = s.request("GET", "/v1/models", None, {"Origin": "https://mill.example"})
         assert status == 401 and headers["access-control-allow-origin"] == "https://mill.example"
-        assert headers["access-control-expose-headers"] == "x-request-id, retry-after"
+        assert headers["access-control-expose-headers"] == "x-request-id, request-id, retry-after"
         assert headers["vary"] == "origin" and "access-control-allow-headers" not in headers
     finally:
         assert s.stop() == 0

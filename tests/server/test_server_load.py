@@ -190,7 +190,7 @@ def test_failures_disturb_nobody(mock):
     for t in threads:
         t.start()
     bad = [(b"{", 400), (b"[" * 100000, 400), ({"prompt": "a", "n": 10**9}, 400), ({"prompt": [32000]}, 400),
-           ({"prompt": "a", "model": "x"}, 404), ({"prompt": " a" * 200000}, 400)]
+           ({"prompt": "a", "model": "mock+x"}, 404), ({"prompt": " a" * 200000}, 400)]
     while any(t.is_alive() for t in threads):
         for each, status in bad:
             assert mock.request("POST", "/v1/completions", each)[0] == status

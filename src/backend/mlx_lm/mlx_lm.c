@@ -263,6 +263,7 @@ static qn_status check_prompt(const qn_prompt *p, const qn_generate_options *o)
     if (o->adapter && strcmp(o->adapter, "none") != 0) return refuse("adapters by name");
     if (o->row_adapters) return refuse("adapters by row");
     if (o->rotate) return refuse("rotation of the context");
+    if (o->min_tokens) return refuse("min_tokens");
     if (o->n_sampler_order) return refuse("order of sampler steps");
     if (o->logprobs) return refuse("log-probabilities");
     return check_steps(o);

@@ -25,6 +25,7 @@ typedef struct {
     int64_t n;
     qn_buf text;
     qn_end end;
+    int32_t stop;
     qn_status status;
 } result;
 
@@ -59,6 +60,7 @@ static void collect(qn_generation *g, int64_t n_rows, result *out)
         assert_int_equal(t.text[t.text_bytes], 0);
         if (t.id >= 0) r->ids[r->n++] = t.id;
         r->end = t.end;
+        r->stop = t.stop;
         n_open -= t.end != QN_END_NONE;
     }
 }
@@ -143,9 +145,29 @@ static void test_ends(void **state)
         &(qn_generate_options){.max_tokens = 40, .ignore_eos = 1, .stop_ids = &whole.ids[5], .n_stop_ids = 1},
         &r);
     assert_int_equal(r.end, QN_END_STOP);
+    assert_int_equal(r.stop, whole.ids[5] + 1);
     assert_true(r.n <= 5);
     assert_memory_equal(r.ids, whole.ids, (size_t)r.n * sizeof(int32_t));
+    const int64_t n_before = r.n;
     end_results(&r, 1);
+
+    /* It may not come so early, however tokens are drawn. */
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        const int64_t n_least = n_before + 3;
+        const qn_generate_options o = {.max_tokens = 40,
+                                       .min_tokens = n_least,
+                                       .ignore_eos = 1,
+                                       .seed = seed,
+                                       .temperature = seed ? 1 : 0,
+                                       .stop_ids = &whole.ids[5],
+                                       .n_stop_ids = 1,
+                                       .n_draft = seed % 2 ? 4 : 0};
+        run(model, &prompt, &o, &r);
+        assert_true(r.n >= n_least);
+        for (int64_t i = 0; i < r.n; i++) assert_int_not_equal(r.ids[i], whole.ids[5]);
+        if (!seed) assert_memory_equal(r.ids, whole.ids, (size_t)n_before * sizeof(int32_t));
+        end_results(&r, 1);
+    }
 
     /* Stop strings cut out of the text at several places, of several lengths. */
     for (size_t at = 1; at + 8 < whole.text.length; at += 5) {
@@ -155,13 +177,14 @@ static void test_ends(void **state)
         while (n < 7 && (n < 3 || (whole.text.data[at + n] & 0xc0) == 0x80)) n++;
         while (n > 1 && (whole.text.data[at + n] & 0xc0) == 0x80) n--;
         memcpy(cut, whole.text.data + at, n);
-        const char *stop = cut;
+        const char *const stops[] = {"\x01", cut};
         if (strlen(cut) != n) continue;
         run(model, &prompt,
             &(qn_generate_options){
-                .max_tokens = 40, .ignore_eos = 1, .stop_strings = &stop, .n_stop_strings = 1},
+                .max_tokens = 40, .ignore_eos = 1, .stop_strings = stops, .n_stop_strings = 2},
             &r);
         assert_int_equal(r.end, QN_END_STOP_STRING);
+        assert_int_equal(r.stop, 2);
         const char *first = strstr(whole.text.data, cut);
         assert_int_equal(r.text.length, first - whole.text.data);
         if (r.text.length) assert_memory_equal(r.text.data, whole.text.data, r.text.length);

@@ -31,7 +31,7 @@ typedef struct {
     double ping_s;
     qn_arg_list keys, hosts, origins;
     size_t body_max_bytes;
-    int template_kwargs, free_tool_calls, pooling, speculate, no_look_ahead, verbose;
+    int no_template_kwargs, free_tool_calls, strict_model, lenient, pooling, speculate, no_look_ahead, verbose;
 } serve_options;
 
 #define AT(field) offsetof(serve_options, field)
@@ -60,8 +60,14 @@ static const qn_arg serve_args[] = {
      "time in which a whole request must arrive (default 60)"},
     {"--sse-ping", 0, QN_ARG_REAL, AT(ping_s), 0, 86400, "SECONDS",
      "send a comment, which clients ignore, on a stream that was silent for this long (default 5; 0: never)"},
-    {"--template-kwargs", 0, QN_ARG_FLAG, AT(template_kwargs), 0, 0, NULL,
-     "let requests set variables of the chat template (chat_template_kwargs)"},
+    {"--no-template-kwargs", 0, QN_ARG_FLAG, AT(no_template_kwargs), 0, 0, NULL,
+     "refuse requests that set variables of the chat template (chat_template_kwargs)"},
+    {"--strict-model", 0, QN_ARG_FLAG, AT(strict_model), 0, 0, NULL,
+     "refuse requests for a model of another name with status 404; without this flag the model answers, and "
+     "the "
+     "response reports it in `warnings`"},
+    {"--lenient", 0, QN_ARG_FLAG, AT(lenient), 0, 0, NULL,
+     "report unknown fields of requests in `warnings`, instead of refusing them"},
     {"--free-tool-calls", 0, QN_ARG_FLAG, AT(free_tool_calls), 0, 0, NULL,
      "do not hold calls of tools to the tools' schemas, unless a tool is strict or a call is forced"},
     {"--pooling", 0, QN_ARG_CHOICE, AT(pooling), 0, 0, "mean|last|cls",
@@ -201,7 +207,9 @@ int qn_cmd_serve(int argc, char **argv)
                                           .read_timeout_ms = (int64_t)o.read_timeout_s * 1000,
                                           .ping_ms = (int64_t)ceil(o.ping_s * 1000)},
                                  .model_name = o.model_name,
-                                 .allow_template_kwargs = o.template_kwargs,
+                                 .allow_template_kwargs = !o.no_template_kwargs,
+                                 .strict_model = o.strict_model,
+                                 .lenient = o.lenient,
                                  .free_tool_calls = o.free_tool_calls,
                                  .no_look_ahead = o.no_look_ahead,
                                  .n_draft = o.speculate == 0 ? QN_DRAFT_TOKENS_MAX : 0,

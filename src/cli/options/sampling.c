@@ -83,6 +83,8 @@ const qn_arg qn_sampling_args[] = {
      "end the answer at this token; may be repeated"},
     {"--use", 0, QN_ARG_TEXT, SAMPLING(o.adapter), 0, 0, "NAME",
      "name of the adapter to use; `none`: the model without an adapter"},
+    {"--min-tokens", 0, QN_ARG_INT64, SAMPLING(o.min_tokens), 0, INT32_MAX, "N",
+     "minimum tokens of the answer: its end tokens do not come before"},
     {"--ignore-eos", 0, QN_ARG_FLAG, SAMPLING(o.ignore_eos), 0, 0, NULL,
      "continue after the model's end tokens"},
     {"--deadline-ms", 0, QN_ARG_INT64, SAMPLING(o.deadline_ms), 1, INT32_MAX, "MS",

@@ -142,6 +142,8 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
     QN_TRY(qn_adapters_hold(qn_engine_adapters(r->model.engine), own ? own : o->adapter, &q->adapter));
     QN_TRY(qn_sampler_new(qn_engine_logits_kernels(r->model.engine), o,
                           qn_engine_config(r->model.engine)->vocab_size, r->words, &q->sampler));
+    if (o->min_tokens)
+        QN_TRY(qn_sampler_ban_before(q->sampler, r->stop_ids, r->n_stop_ids, ids.n_ids + o->min_tokens));
     QN_TRY(qn_sampler_accept(q->sampler, ids.ids, ids.n_ids));
     QN_TRY(qn_request_init(q, ids.ids, ids.n_ids, QN_TOKENS_AHEAD, o->n_top_logprobs));
     q->client = &r->client;
@@ -353,6 +355,9 @@ static qn_status give_end(qn_run *r, int64_t i_row, qn_end why, qn_token *out)
     put_text(r, w, out);
     if (status == QN_OK && why == QN_END_STOP && w->keeps_answer) status = check_answer(w, q);
     out->end = status == QN_OK ? why : QN_END_ERROR;
+    out->stop = out->end == QN_END_STOP_STRING ? (w->stop.hit ? (int32_t)w->stop.string + 1 : 0)
+                : out->end == QN_END_STOP      ? q->stop_id
+                                               : 0;
     out->position = q->n_prompt + w->n_given;
     w->is_over = 1;
     r->n_over++;
@@ -428,10 +433,10 @@ void qn_run_get_stats(const qn_run *r, qn_generation_stats *out)
                 admitted =
                     atomic_load_explicit(&q->admitted_ns, memory_order_acquire), /* then n_cached is there */
             first = atomic_load_explicit(&q->first_ns, memory_order_relaxed);
+        out->n_prompt_tokens += q->n_prompt; /* known before anything is computed */
         if (!admitted) continue;
         out->n_drafted_tokens += atomic_load_explicit(&q->n_drafted, memory_order_relaxed);
         out->n_accepted_tokens += atomic_load_explicit(&q->n_accepted, memory_order_relaxed);
-        out->n_prompt_tokens += q->n_prompt;
         out->n_cached_tokens += q->n_cached;
         if (i == 0) out->queue_ms = (double)(admitted - submitted) * 1e-6;
         if (first && (!first_ns || first < first_ns)) {

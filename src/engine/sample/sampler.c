@@ -27,7 +27,9 @@ struct qn_sampler {
     float presence_penalty, frequency_penalty;
     qn_logit_bias *bias; /* [n_bias] */
     size_t n_bias;
-    int32_t *n_drawn; /* [n_vocab] how often each token came in the window; NULL: no penalty asks */
+    int32_t *n_drawn;     /* [n_vocab] how often each token came in the window; NULL: no penalty asks */
+    const int32_t *early; /* [n_early] not drawn before early_end */
+    int64_t n_early, early_end;
     const qn_words *words;
     qn_history *history;        /* NULL: no step looks back */
     int64_t window, dry_window; /* of the penalties: 0: all tokens; of DRY */
@@ -172,6 +174,15 @@ void qn_sampler_set_mask(qn_sampler *s, const uint32_t *bits)
     s->mask = bits;
 }
 
+qn_status qn_sampler_ban_before(qn_sampler *s, const int32_t *ids, int64_t n, int64_t position)
+{
+    s->early = ids;
+    s->n_early = n;
+    s->early_end = position;
+    if (n) s->is_adjusted = 1;
+    return take_space(s);
+}
+
 qn_status qn_sampler_new(const qn_logits_kernels *kernels, const qn_generate_options *o, int64_t n_vocab,
                          const qn_words *words, qn_sampler **out)
 {
@@ -293,7 +304,7 @@ static void copy_masked(const uint32_t *mask, const float *from, int64_t n, floa
 }
 
 /* The logits that the chain begins with. */
-static const float *adjust(qn_sampler *s, const float *logits)
+static const float *adjust(qn_sampler *s, const float *logits, int64_t position)
 {
     float *x = s->space;
     int64_t n_last = 0;
@@ -306,6 +317,7 @@ static const float *adjust(qn_sampler *s, const float *logits)
     for (int64_t i = 0; s->n_drawn && i < s->n_vocab; i++)
         if (s->n_drawn[i]) x[i] -= (float)s->n_drawn[i] * s->frequency_penalty + s->presence_penalty;
     for (size_t i = 0; i < s->n_bias; i++) x[s->bias[i].id] += s->bias[i].bias;
+    for (int64_t i = 0; position < s->early_end && i < s->n_early; i++) x[s->early[i]] = -INFINITY;
     if (s->words && qn_words_ban(s->words)) {
         const int32_t *last = s->history ? qn_history_last(s->history, INT64_MAX, &n_last) : NULL;
         qn_words_mask(s->words, last, n_last, x);
@@ -386,7 +398,7 @@ static qn_status run_chain(qn_sampler *s, const float *logits, int64_t position)
 {
     qn_candidates *c = s->candidates;
     float scale = 1;
-    QN_TRY(begin(s, logits, adjust(s, logits)));
+    QN_TRY(begin(s, logits, adjust(s, logits, position)));
     if (s->temperature != 0 && leaves_few(s)) qn_candidates_list(c, -INFINITY);
     for (size_t i = 0; i < s->n_order; i++) {
         switch (s->order[i]) {

@@ -37,6 +37,8 @@ qn_status qn_sampler_check(const qn_generate_options *o);
 qn_status qn_sampler_new(const qn_logits_kernels *kernels, const qn_generate_options *o, int64_t n_vocab,
                          const qn_words *words, qn_sampler **out);
 void qn_sampler_free(qn_sampler *s);
+/* Before `position` none of ids[0..n) is drawn. They are borrowed for the sampler's life. QN_E_NOMEM. */
+qn_status qn_sampler_ban_before(qn_sampler *s, const int32_t *ids, int64_t n, int64_t position);
 /* The most bytes that one sampler holds that neither adds to logits nor looks back: with logit_bias, the
  * penalties of presence and frequency, bans, DRY, typical_p, xtc and repeat_last_n they are up to 12 more for each
  * token of the vocabulary, and the biases; with windows 25 for each token of the longest. */

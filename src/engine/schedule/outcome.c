@@ -174,6 +174,7 @@ static int give(qn_scheduler *s, qn_request *r, int is_last)
 {
     const int32_t id = qn_ring_place(&r->ring, 0)->id;
     if (qn_request_stops_at(r, id)) {
+        r->stop_id = id + 1;
         qn_batch_end(s, r, QN_END_STOP);
         return 0;
     }

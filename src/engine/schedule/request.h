@@ -85,6 +85,7 @@ struct qn_request {
     atomic_int is_done;    /* then what follows may be read */
     atomic_int is_settled; /* and nobody but the owner looks at it any more, nor for its sake at the client */
     qn_end end;
+    int32_t stop_id;   /* of QN_END_STOP: 1 + the id that ended it; 0: none did */
     qn_status failure; /* of QN_END_ERROR */
     char *message;     /* the same; owned by the request */
     int64_t n_cached;  /* ids of the prompt that came from the prefix tree; to be read once admitted_ns is */

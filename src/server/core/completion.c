@@ -1,5 +1,6 @@
 #include "server/core/completion.h"
 
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -14,6 +15,7 @@ static void free_choice(qn_completion_choice *choice)
     qn_generation_close(choice->generation);
     qn_answer_free(choice->parser);
     qn_said_free(&choice->said);
+    qn_buf_free(&choice->prompt_ids);
     qn_free(choice->memory);
 }
 
@@ -55,6 +57,7 @@ static void free_completion(qn_exchange *ex)
 static void begin_closing(qn_completion *c)
 {
     if (c->phase == QN_COMPLETION_CLOSING) return;
+    if (c->phase == QN_COMPLETION_RUNNING) c->ex->server->n_generating -= (int64_t)c->n_choices;
     c->phase = QN_COMPLETION_CLOSING;
     for (size_t i = 0; i < c->n_choices; i++) qn_generation_cancel(c->choices[i].generation);
     c->job = (qn_job){close_all, all_closed, NULL};
@@ -133,9 +136,13 @@ static void note_token(qn_completion *c, qn_completion_choice *choice)
     choice->last_token_ns = now;
 }
 
-static void note_end(qn_completion *c, qn_completion_choice *choice, qn_end end)
+static void note_end(qn_completion *c, qn_completion_choice *choice, const qn_token *token)
 {
+    const qn_end end = token->end;
     qn_generation_stats stats;
+    choice->end = end;
+    if (token->stop && end == QN_END_STOP_STRING) choice->stop_string = c->request.stop[token->stop - 1];
+    choice->stop_id = token->stop && end == QN_END_STOP ? token->stop - 1 : -1;
     choice->finish = choice->is_cut                                   ? QN_FINISH_CALLS
                      : end == QN_END_LENGTH || end == QN_END_DEADLINE ? QN_FINISH_LENGTH
                      : choice->n_calls                                ? QN_FINISH_CALLS
@@ -149,9 +156,17 @@ static void note_end(qn_completion *c, qn_completion_choice *choice, qn_end end)
         c->n_cached_tokens += stats.n_cached_tokens;
     }
     c->n_generated_tokens += stats.n_generated_tokens;
+    c->n_reasoning_tokens += choice->n_reasoning_tokens;
 }
 
 /* ---- the loop ------------------------------------------------------------------------------------------ */
+
+/* The stop string that ended a choice, if it is to be shown; else NULL. */
+static const char *included_stop(const qn_completion *c, const qn_token *token)
+{
+    if (!c->request.include_stop || token->end != QN_END_STOP_STRING || !token->stop) return NULL;
+    return c->request.stop[token->stop - 1];
+}
 
 /* One event of a choice. Returns QN_OK and *is_there 0 when there is none yet. */
 static qn_status poll_choice(qn_completion *c, qn_completion_choice *choice, int *is_there)
@@ -164,11 +179,16 @@ static qn_status poll_choice(qn_completion *c, qn_completion_choice *choice, int
     if (token.id >= 0) {
         note_token(c, choice);
         if (said_of(c, choice)) qn_buf_append(&c->said_ids, &token.id, sizeof token.id);
-        if (c->request.logprobs && !choice->is_cut) qn_said_add_token(&choice->said, &token);
+        if ((c->request.logprobs || c->request.keep_tokens) && !choice->is_cut)
+            qn_said_add_token(&choice->said, &token);
     }
-    QN_TRY(take_text(c, choice, token.text, token.text_bytes, token.end != QN_END_NONE));
+    const char *stop = included_stop(c, &token);
+    QN_TRY(take_text(c, choice, token.text, token.text_bytes, token.end != QN_END_NONE && !stop));
+    if (stop) QN_TRY(take_text(c, choice, stop, strlen(stop), 1));
     if (choice->is_cut && token.end == QN_END_NONE) qn_generation_cancel(choice->generation);
-    if (token.end != QN_END_NONE) note_end(c, choice, token.end);
+    if (token.id >= 0 && choice->parser && qn_answer_is_reasoning(choice->parser))
+        choice->n_reasoning_tokens++;
+    if (token.end != QN_END_NONE) note_end(c, choice, &token);
     return QN_OK;
 }
 
@@ -263,8 +283,10 @@ static void all_open(qn_job *job)
     }
     c->phase = QN_COMPLETION_RUNNING;
     c->n_running = c->n_choices;
+    c->ex->server->n_generating += (int64_t)c->n_choices;
     if (c->request.stream) {
         qn_buf b = {0};
+        c->ex->ping = c->dialect->stream_ping;
         qn_exchange_stream(c->ex, c->dialect->stream_type);
         qn_exchange_ping_every(c->ex, c->request.ping_ms);
         for (size_t i = 0; i < c->n_choices && c->phase == QN_COMPLETION_RUNNING; i++) {

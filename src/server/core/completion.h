@@ -21,8 +21,14 @@ struct qn_completion_choice {
     int n_calls;
     int is_cut; /* after the one call that it may have */
     int64_t n_tokens, last_token_ns;
+    int64_t n_reasoning_tokens; /* after which the answer was in its reasoning */
     qn_finish finish;
-    void *memory; /* of the dialect: choice_bytes of it */
+    /* Once it has ended: how; the stop string, borrowed of the request, or NULL; the stop id, or -1. */
+    qn_end end;
+    const char *stop_string;
+    int32_t stop_id;
+    qn_buf prompt_ids; /* int32_t; with return_ids, of the first choice of each prompt */
+    void *memory;      /* of the dialect: choice_bytes of it */
 };
 
 struct qn_completion {
@@ -39,7 +45,7 @@ struct qn_completion {
     int64_t created_s;
     qn_completion_choice *choices;
     size_t n_choices, n_running;
-    int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
+    int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens, n_reasoning_tokens;
     /* What the first choice of a chat says, whole, for look_ahead.h: without the reasoning, which clients
      * leave out as a rule when they send it back; and its tokens (int32_t). */
     int keeps_said;
@@ -58,5 +64,10 @@ int qn_completion_constrain(qn_completion *c);
  * *adapter is borrowed from it, NULL: the default. Returns 0, or the HTTP status of a refusal. Any thread. */
 int qn_completion_check_model(const qn_server *s, const char *model, const char **adapter,
                               qn_api_error *error);
+/* The same for a request that is to be answered: unless the server is strict, the model answers to any name, and
+ * *name, which answers show, is borrowed from the request or the server. A name of the model with an adapter that
+ * it does not have is refused in either case. */
+int qn_completion_choose_model(const qn_server *s, qn_api_request *r, const char **name, const char **adapter,
+                               qn_api_error *error);
 
 #endif

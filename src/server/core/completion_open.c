@@ -42,6 +42,24 @@ int qn_completion_check_model(const qn_server *s, const char *model, const char 
                        n_adapters ? ", and the adapters that GET /v1/models lists" : "");
 }
 
+int qn_completion_choose_model(const qn_server *s, qn_api_request *r, const char **name, const char **adapter,
+                               qn_api_error *error)
+{
+    const char *own = s->options->model_name;
+    const size_t n = strlen(own);
+    char message[1024];
+    const int refused = qn_completion_check_model(s, r->model, adapter, error);
+    *name = r->model ? r->model : own;
+    if (!refused || s->options->strict_model || (strncmp(r->model, own, n) == 0 && r->model[n] == '+'))
+        return refused;
+    *name = own;
+    *error = (qn_api_error){0};
+    snprintf(message, sizeof message,
+             "this server has one model, '%.256s', which answered instead of '%.256s'", own, r->model);
+    qn_api_request_warn(r, "model", message);
+    return r->warnings.status == QN_OK ? 0 : qn_api_fail_status(error, r->warnings.status);
+}
+
 /* ---- what a prompt is made of -------------------------------------------------------------------------- */
 
 /* Does the prompt change with its tools? */
@@ -95,12 +113,62 @@ static int prepare_chat(opening *o)
 
 /* ---- opening ------------------------------------------------------------------------------------------- */
 
+/* The ids of the prompt of the moment. *own is to be freed (qn_buffer_free); *ids may be borrowed. */
+static qn_status get_prompt_ids(const opening *o, int32_t **own, const int32_t **ids, int64_t *n)
+{
+    const qn_model *model = o->c->ex->server->model;
+    const qn_prompt *p = &o->one.prompt;
+    const qn_encode_options encode = {.bos = 1, .special = p->special};
+    if (!p->conversation && !p->text) {
+        *ids = o->one.row.ids;
+        *n = o->one.row.n_ids;
+        return QN_OK;
+    }
+    const qn_status status = p->conversation
+                                 ? qn_chat_render(model, p, NULL, own, n)
+                                 : qn_model_encode(model, p->text, p->text_bytes, &encode, own, n);
+    *ids = *own;
+    return status;
+}
+
+/* What a choice has of its prompt beside what it says: ids, and the text that it begins with. */
+static int show_prompt(opening *o, qn_completion_choice *choice)
+{
+    const qn_api_request *r = &o->c->request;
+    const int wants_ids = r->return_ids && choice->index % r->n == 0;
+    const qn_prompt *p = &o->one.prompt;
+    qn_answer_event said = {.kind = QN_ANSWER_CONTENT, .text = p->text, .n = p->text_bytes};
+    const int32_t *ids = NULL;
+    int32_t *own = NULL;
+    char *text = NULL;
+    int64_t n = 0;
+    qn_status status = QN_OK;
+    if (wants_ids || (r->echo && !p->text)) status = get_prompt_ids(o, &own, &ids, &n);
+    if (status == QN_OK && wants_ids) {
+        qn_buf_append(&choice->prompt_ids, ids, (size_t)n * sizeof *ids);
+        status = choice->prompt_ids.status;
+    }
+    if (status == QN_OK && r->echo && !p->text) {
+        status = qn_model_decode(o->c->ex->server->model, ids, n, &(qn_decode_options){.skip_special = 1},
+                                 &text, &said.n);
+        said.text = text;
+    }
+    if (status == QN_OK && r->echo) {
+        qn_said_add(&choice->said, &said);
+        status = qn_said_status(&choice->said);
+    }
+    qn_buffer_free(own);
+    qn_buffer_free(text);
+    return status == QN_OK ? 0 : qn_api_fail_status(&o->c->error, status);
+}
+
 /* A failure to open; a prompt that is too long gets a code of its own, with both counts. */
 static int fail_open(opening *o, qn_status status)
 {
     qn_completion *c = o->c;
     int64_t n = 0, context = c->ex->server->info.context_size;
-    int32_t *ids = NULL;
+    const int32_t *ids = NULL;
+    int32_t *own = NULL;
     static const char words[] = "bad_words"; /* only the tokenizer knows how many tokens they are */
     const char *field = c->dialect->prompt_field;
     qn_api_fail_status(&c->error, status);
@@ -109,13 +177,8 @@ static int fail_open(opening *o, qn_status status)
         memcpy(c->error.param, words, sizeof words);
         return c->error.status;
     }
-    qn_status counted =
-        o->one.prompt.conversation ? qn_chat_render(c->ex->server->model, &o->one.prompt, NULL, &ids, &n)
-        : o->one.prompt.text
-            ? qn_model_encode(c->ex->server->model, o->one.prompt.text, o->one.prompt.text_bytes,
-                              &(qn_encode_options){.bos = 1}, &ids, &n)
-            : (n = o->one.row.n_ids, QN_OK);
-    qn_buffer_free(ids);
+    const qn_status counted = get_prompt_ids(o, &own, &ids, &n);
+    qn_buffer_free(own);
     if (counted == QN_OK && n > context) return qn_api_request_fail_length(field, n, context, &c->error);
     snprintf(c->error.param, sizeof c->error.param, "%s", field);
     return c->error.status;
@@ -199,15 +262,16 @@ static int open_choice(opening *o, size_t i)
     options.notify_user = &c->ready;
     qn_status status =
         qn_generation_open(c->ex->server->model, &o->one.prompt, &options, &choice->generation);
-    return status == QN_OK ? 0 : fail_open(o, status);
+    return status == QN_OK ? show_prompt(o, choice) : fail_open(o, status);
 }
 
 static int open_prompts(opening *o)
 {
     qn_completion *c = o->c;
     const qn_api_request *r = &c->request;
-    const int is_chat = c->dialect->read_messages != NULL;
-    size_t n_prompts = is_chat ? 1 : qn_api_request_count_prompts(r->prompt), n = (size_t)r->n;
+    const int is_chat = c->dialect->read_messages && !r->prompt;
+    const size_t n_prompts = is_chat ? 1 : qn_api_request_count_prompts(r->prompt), n = (size_t)r->n;
+    if (!n) return 0;
     if (n_prompts > QN_REQUEST_CHOICES_MAX || n_prompts * n > QN_REQUEST_CHOICES_MAX)
         return qn_api_fail(&c->error, 400, "invalid_value", is_chat ? "n" : c->dialect->prompt_field,
                            "%zu prompts times n = %zu is too much: at most %d choices are allowed", n_prompts,
@@ -222,6 +286,7 @@ static int open_prompts(opening *o)
         else if (i % n == 0)
             refused = qn_api_request_get_prompt(r->prompt, i / n, c->dialect->prompt_field,
                                                 c->ex->server->info.vocab_size, &o->one, &c->error);
+        if (!is_chat) o->one.prompt.special = r->special;
         if (!refused) refused = open_choice(o, i);
         if (refused) return refused;
     }
@@ -247,18 +312,18 @@ void qn_completion_open(qn_completion *c)
 {
     const qn_server *s = c->ex->server;
     opening o = {.c = c};
-    qn_api_request_limits limits = {
-        s->info.vocab_size,        s->info.default_temperature,       s->info.default_top_p,
-        s->info.default_top_k,     s->options->allow_template_kwargs, s->info.default_min_p,
-        s->info.default_typical_p, s->info.default_repeat_penalty,    s->info.default_bad_ids,
-        s->info.n_default_bad_ids};
+    const char *name = NULL;
+    const qn_api_request_limits limits = qn_server_request_limits(s);
+    if (c->dialect->choose) c->dialect = c->dialect->choose(c->ex->body.data, c->ex->body.length);
     int refused = c->dialect->read(c->ex->body.data, c->ex->body.length, &limits, &c->request, &c->error);
     qn_buf_free(&c->ex->body);
-    if (!refused) refused = qn_completion_check_model(s, c->request.model, &c->request.o.adapter, &c->error);
+    if (!refused)
+        refused = qn_completion_choose_model(s, &c->request, &name, &c->request.o.adapter, &c->error);
+    if (!refused && c->dialect->prepare) refused = c->dialect->prepare(s, &c->request, &c->error);
     if (!refused) refused = set_tenant(c);
     if (!refused) refused = qn_completion_constrain(c);
     if (!refused) {
-        qn_buf_puts(&c->model, c->request.model ? c->request.model : s->options->model_name);
+        qn_buf_puts(&c->model, name);
         refused = c->model.status == QN_OK ? open_prompts(&o) : fail_memory(c);
     }
     qn_chat_prompt_free(&o.chat);

@@ -43,10 +43,16 @@ qn_status qn_conversation_find_traits(const qn_model *model, qn_chat_traits *out
 /* *out: an object, or NULL where the request has none. */
 static qn_status make_variables(const qn_api_request *r, json_t **out)
 {
-    if (!r->reasoning_effort && !r->template_kwargs) return QN_OK;
+    /* Two names are common: that of Qwen and GLM, and that of DeepSeek and Granite. */
+    static const char *const switches[] = {"enable_thinking", "thinking"};
+    if (!r->reasoning_effort && !r->template_kwargs && r->thinking < 0) return QN_OK;
     json_t *variables = *out = json_object();
     if (!variables || (r->template_kwargs && json_object_update(variables, (json_t *)r->template_kwargs)))
         return qn_fail_nomem(sizeof(json_t *));
+    for (size_t i = 0; r->thinking >= 0 && i < sizeof switches / sizeof *switches; i++)
+        if (!json_object_get(variables, switches[i]) &&
+            json_object_set_new(variables, switches[i], json_boolean(r->thinking)))
+            return qn_fail_nomem(0);
     if (!r->reasoning_effort || json_object_get(variables, "reasoning_effort")) return QN_OK;
     return json_object_set_new(variables, "reasoning_effort", json_string(r->reasoning_effort)) == 0
                ? QN_OK

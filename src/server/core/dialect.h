@@ -7,17 +7,26 @@
 #define QN_SERVER_CORE_DIALECT_H
 
 #include "server/core/request.h"
+#include "server/http/http_server.h"
 
 typedef struct qn_completion qn_completion;
 typedef struct qn_completion_choice qn_completion_choice;
+typedef struct qn_dialect qn_dialect;
 
-typedef struct {
+struct qn_dialect {
+    /* Which dialect a body is of, where a path has several. NULL: this one. */
+    const qn_dialect *(*choose)(const char *text, size_t n);
     /* Reads a body. Returns 0, or the HTTP status of a refusal. */
     int (*read)(const char *text, size_t n, const qn_api_request_limits *limits, qn_api_request *out,
                 qn_api_error *error);
-    /* Makes r->chat of what `read` left in r->messages. The same. NULL: the dialect has prompts, no chats. */
+    /* Makes r->chat of what `read` left in r->messages, unless there is an r->prompt. The same. NULL: the dialect has
+     * prompts, no chats. */
     int (*read_messages)(qn_api_request *r, qn_api_error *error);
+    /* What needs the model: such as making r->prompt, of values that r->made owns. The name of the model is checked
+     * before. The same. NULL: nothing. */
+    int (*prepare)(const qn_server *s, qn_api_request *r, qn_api_error *error);
     const char *stream_type;  /* the content type of a stream */
+    const char *stream_ping;  /* a frame for silences; NULL: a comment of server-sent events */
     const char *prompt_field; /* whose fault it is if the prompt is too long */
     size_t
         choice_bytes; /* of what the dialect remembers of each choice (`memory`), zeroed at the beginning */
@@ -30,8 +39,8 @@ typedef struct {
     int (*write_delta)(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
     /* Why the choice ended, behind its last delta. */
     void (*write_finish)(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
-    /* Once, when all choices have ended. */
+    /* Once, when all choices have ended, or at once where nothing is asked. */
     void (*write_end)(const qn_completion *c, qn_buf *out);
-} qn_dialect;
+};
 
 #endif

@@ -48,7 +48,8 @@ static void generate(qn_model *model, int32_t ids[TOKENS])
 /* A completion that was answered, with or without a call of a tool, as far as the look-ahead asks for it. */
 static qn_completion *answered(qn_exchange *ex, int with_call)
 {
-    const qn_api_request_limits limits = {32000, -1, -1, -1, 0};
+    const qn_api_request_limits limits = {
+        .vocab_size = 32000, .default_temperature = -1, .default_top_p = -1, .default_top_k = -1};
     const int32_t said[3] = {300, 301, 302};
     qn_api_error error;
     qn_completion *c = qn_calloc(1, sizeof *c);

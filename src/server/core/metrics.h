@@ -6,7 +6,7 @@
 
 #include "base/buf.h"
 
-enum { QN_HISTOGRAM_BUCKETS = 20, QN_METRICS_STATUSES = 32 };
+enum { QN_HISTOGRAM_BUCKETS = 20, QN_METRICS_STATUSES = 256 };
 
 /* Seconds; bucket i counts what took at most 0.5 ms * 2^i. */
 typedef struct {

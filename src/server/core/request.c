@@ -13,7 +13,7 @@ void qn_api_request_start(qn_api_request *r, unsigned route)
     r->temperature = r->top_p = -1;
     r->repeat_penalty = r->min_p = r->typical_p = -1;
     r->top_k = -2;
-    r->continue_final = r->add_generation_prompt = -1;
+    r->continue_final = r->add_generation_prompt = r->thinking = -1;
     r->ping_ms = -1;
     r->repeat_last_n = r->dry_penalty_last_n = -1;
 }
@@ -117,9 +117,11 @@ void qn_api_request_set_options(qn_api_request *r, const qn_api_request_limits *
 void qn_api_request_free(qn_api_request *r)
 {
     json_decref(r->chat);
+    json_decref(r->own_tools);
+    json_decref(r->made);
     json_decref(r->body);
-    r->chat = NULL;
-    r->body = NULL;
+    r->chat = r->own_tools = NULL;
+    r->body = r->made = NULL;
     for (int i = 0; i < 2; i++) qn_constraint_close(r->constraints[i]);
     r->constraints[0] = r->constraints[1] = NULL;
     qn_buf_free(&r->form.text);

@@ -33,6 +33,9 @@ typedef struct {
     float default_min_p, default_typical_p, default_repeat_penalty; /* 0: the model names none */
     const qn_ids *default_bad_ids;
     size_t n_default_bad_ids;
+    int64_t context_size;
+    int has_chat_template, has_reasoning; /* of the model; has_reasoning: in a form that is known */
+    int lenient;                          /* unknown fields are reported, not refused */
 } qn_api_request_limits;
 
 /* The form of the answers, before it is compiled. */
@@ -47,14 +50,17 @@ typedef struct {
     json_t *body;
     const char *model;     /* NULL: not given */
     qn_generate_options o; /* complete, but for the seeds of choices behind the first */
-    int64_t n;             /* choices for each prompt */
+    int64_t n;             /* choices for each prompt; 0: nothing is asked, and nothing is computed */
     int stream, include_usage;
     int64_t ping_ms; /* of silence before a comment; 0: none; -1: not given */
     int logprobs;
     int64_t top_logprobs;
     const json_t *messages; /* of a chat, as sent; NULL: it is none */
+    const json_t *system;   /* of a dialect that has it apart: what stands before the messages, as sent */
     json_t *chat;           /* owned: the same as chat templates take them (message.h). NULL: not made yet */
     const json_t *tools, *template_kwargs; /* of a chat. tools NULL: none, or not to be used */
+    json_t *own_tools; /* owned: tools of another form, made to OpenAI's; `tools` borrows them. NULL: none */
+    int thinking;      /* is the model to think? -1: as its template has it */
     const char *reasoning_effort;
     int one_tool_call;
     qn_tool_calls_mode tool_calls;
@@ -63,15 +69,29 @@ typedef struct {
     qn_buf callable;             /* the tools that may be called, as JSON; empty without tools */
     qn_api_request_form form;
     qn_constraint *constraints[2];             /* of the answers, compiled, owned; `o` has them */
+    int asks_for_cache; /* the client says what is to be cached, and expects figures of it */
     int continue_final, add_generation_prompt; /* chat; -1: not given */
     int plain_reasoning;                       /* what the model thinks stays in its text */
-    const json_t *prompt;                      /* completions */
-    const json_t *input;                       /* embeddings, decisions */
-    const json_t *questions;                   /* decisions */
+    const json_t *prompt;                      /* a prompt or several, no chat, whatever the dialect */
+    int special;                               /* special tokens in texts of `prompt` are recognised */
+    json_t
+        *made; /* owned: what a dialect made of the body and other members are borrowed from; NULL: nothing */
+    int echo;  /* what a choice says begins with its prompt */
+    int include_stop;    /* and ends with the stop string that ended it */
+    int return_ids;      /* choices have the ids of their prompts and tokens */
+    int keep_tokens;     /* what choices say has their tokens, without log-probabilities too */
+    int only_prompt;     /* the prompt is computed, and no answer is shown: max_tokens is 1 */
+    const json_t *input; /* embeddings, decisions */
+    const json_t *questions; /* decisions */
+    int truncates;       /* embeddings: texts that are too long are cut */
+    int no_normalise;    /* embeddings: vectors keep their length */
     int base64;
     int64_t dimensions; /* 0: not given */
     const char *cache_salt;
     int64_t priority;
+    /* As sent, of one dialect or another; it says what they mean. */
+    const json_t *options, *think, *suffix, *prefix, *extra, *fields, *context, *images, *tokens, *content;
+    int raw, wants_progress, wants_timings, wants_pieces, adds_special, is_plain;
     qn_buf warnings; /* JSON objects {"param", "message"}, with commas; empty: none */
     /* As sent; `o` is made of these at the end. */
     double temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;

@@ -21,3 +21,21 @@ void qn_server_look(qn_server *s)
         r = next;
     }
 }
+
+qn_api_request_limits qn_server_request_limits(const qn_server *s)
+{
+    return (qn_api_request_limits){.vocab_size = s->info.vocab_size,
+                                   .default_temperature = s->info.default_temperature,
+                                   .default_top_p = s->info.default_top_p,
+                                   .default_top_k = s->info.default_top_k,
+                                   .allow_template_kwargs = s->options->allow_template_kwargs,
+                                   .context_size = s->info.context_size,
+                                   .has_chat_template = s->info.has_chat_template,
+                                   .has_reasoning = s->info.reasoning_mark && *s->info.reasoning_mark,
+                                   .lenient = s->options->lenient,
+                                   .default_min_p = s->info.default_min_p,
+                                   .default_typical_p = s->info.default_typical_p,
+                                   .default_repeat_penalty = s->info.default_repeat_penalty,
+                                   .default_bad_ids = s->info.default_bad_ids,
+                                   .n_default_bad_ids = s->info.n_default_bad_ids};
+}

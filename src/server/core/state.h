@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "server/core/metrics.h"
+#include "server/core/request.h"
 #include "server/core/workers.h"
 #include "server/http/http_server.h"
 #include "server/server.h"
@@ -34,10 +35,13 @@ struct qn_server {
     qn_chat_traits traits;             /* of the model's chat template; set before model is */
     int64_t created_s;                 /* when the model was loaded, by the calendar */
     struct qn_look_ahead *look_aheads; /* that are pending, the oldest first */
+    int64_t n_generating;              /* choices of requests that are computed or wait for it */
     int64_t n_look_aheads;             /* that are not freed */
     qn_server_metrics metrics;
 };
 
+/* What bounds requests; the model must be there. Any thread. */
+qn_api_request_limits qn_server_request_limits(const qn_server *s);
 /* Any thread; never waits. r must live until its `look` was called or the list was looked through. */
 void qn_server_list(qn_ready *r);
 /* Looks through the list. */

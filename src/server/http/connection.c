@@ -175,6 +175,7 @@ static void write_head(qn_exchange *ex, int status, const char *type, const char
     if (length < 0 && !ex->is_chunked) c->closes = 1;
     qn_buf_printf(&b, "HTTP/1.1 %d %s\r\nx-request-id: %s\r\nx-content-type-options: nosniff\r\n", status,
                   qn_http_reason(status), ex->id);
+    if (ex->table && ex->table->id_header) qn_buf_printf(&b, "%s: %s\r\n", ex->table->id_header, ex->id);
     if (type) qn_buf_printf(&b, "content-type: %s\r\n", type);
     if (headers) qn_buf_puts(&b, headers);
     qn_guard_write_cors(c->server, &c->http, &b);
@@ -225,13 +226,13 @@ void qn_exchange_ping_every(qn_exchange *ex, int64_t ms)
  * last one was. Bytes that the client has not taken yet are no silence. */
 static void ping(qn_connection *c)
 {
-    static const char comment[] = ": keep-alive\n\n";
     qn_exchange *ex = c->exchange;
+    const char *frame = ex->ping ? ex->ping : ": keep-alive\n\n";
     int64_t left_ms = ex->ping_ms - (qn_clock_ns() - ex->sent_ns) / 1000000;
     if (left_ms <= 0) {
         if (evbuffer_get_length(output(ex)) == 0) {
-            begin_chunk(ex, sizeof comment - 1);
-            put(ex, comment, sizeof comment - 1);
+            begin_chunk(ex, strlen(frame));
+            put(ex, frame, strlen(frame));
             end_chunk(ex);
         }
         left_ms = ex->ping_ms;
@@ -307,11 +308,24 @@ static qn_exchange *new_exchange(qn_connection *c)
     return ex;
 }
 
+static int is_json(const char *type)
+{
+    static const char json[] = "application/json";
+    enum { N = sizeof json - 1 };
+    return type && strncasecmp(type, json, N) == 0 && (!type[N] || strchr("; \t", type[N]));
+}
+
+/* Browsers send one of these headers with each POST of a page. Programs send neither, and what they call the type of
+ * a body (`curl -d`) does not matter. */
+static int is_of_page(const qn_http *h)
+{
+    return qn_http_get(h, "origin") || qn_http_get(h, "sec-fetch-site");
+}
+
 /* The head is whole. Refuses before the body is taken, where there is a reason. */
 static int check_head(qn_connection *c, qn_exchange *ex, qn_api_error *error)
 {
     const qn_http *h = &c->http;
-    const char *type = qn_http_get(h, "content-type");
     const qn_route_match found =
         qn_route_find(c->server->tables, c->server->n_tables, h->method, h->path, ex->path, sizeof ex->path);
     ex->is_head = strcmp(h->method, "HEAD") == 0;
@@ -327,10 +341,9 @@ static int check_head(qn_connection *c, qn_exchange *ex, qn_api_error *error)
         return 405;
     }
     if (!ex->route) return qn_api_fail(error, 404, "unknown_path", NULL, "this server has no %s", ex->path);
-    if (strcmp(h->method, "POST") == 0 &&
-        (!type || strncasecmp(type, "application/json", 16) != 0 || (type[16] && !strchr("; \t", type[16]))))
+    if (strcmp(h->method, "POST") == 0 && !is_json(qn_http_get(h, "content-type")) && is_of_page(h))
         return qn_api_fail(error, 415, "unsupported_media_type", NULL,
-                           "the content type must be application/json");
+                           "the content type of a web page's request must be application/json");
     if (ex->route->needs_model && c->server->is_draining)
         return qn_api_fail(error, 503, "shutting_down", NULL, "the server is shutting down");
     if (ex->route->needs_model && !c->server->has_model)

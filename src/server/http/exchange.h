@@ -27,12 +27,13 @@ struct qn_exchange {
     int key; /* which API key was shown; -1: none */
     int64_t begin_ns;
     int is_head, is_chunked; /* asked by HEAD; answered in chunks */
-    int64_t ping_ms;         /* of a stream: a comment after each such silence; 0: none */
+    int64_t ping_ms;         /* of a stream: `ping` after each such silence; 0: none */
     int64_t sent_ns;         /* when bytes were last handed to the connection */
     int status;              /* of the answer; 0: not begun */
     int holds;
     /* Set by a route that goes on after `handle`. */
     void *state;
+    const char *ping;                    /* a frame of its stream; NULL: a comment. Static storage */
     void (*gone)(qn_exchange *ex);       /* the client went before it had its answer */
     void (*drained)(qn_exchange *ex);    /* there is room for more of a stream */
     void (*free_state)(qn_exchange *ex); /* last of all */
@@ -46,7 +47,7 @@ void qn_exchange_fail(qn_exchange *ex, const qn_api_error *error);
 /* The content type of server-sent events. */
 #define QN_STREAM_EVENTS "text/event-stream; charset=utf-8"
 /* A stream: its head, bytes with the frames of their type, its end. After each silence of the length that the
- * server's options say a comment of server-sent events is sent: proxies and clients close streams that are
+ * server's options say `ping` is sent, a comment of server-sent events as a rule: proxies and clients close streams that are
  * silent. A stream of another type must turn that off. */
 void qn_exchange_stream(qn_exchange *ex, const char *type);
 /* Sets another length of silence for a stream that has begun. 0: no comments; negative: as the options say.

@@ -137,10 +137,11 @@ void qn_guard_write_cors(const qn_http_server *s, const qn_http *h, qn_buf *head
         const char *allowed = s->options->cors_origins[i];
         const int is_named = strcmp(allowed, "*") != 0;
         if (is_named && strcmp(allowed, origin) != 0) continue;
-        qn_buf_printf(headers,
-                      "access-control-allow-origin: %s\r\n"
-                      "access-control-expose-headers: x-request-id, retry-after\r\nvary: origin%s\r\n",
-                      allowed, is_preflight ? ", access-control-request-headers" : "");
+        qn_buf_printf(
+            headers,
+            "access-control-allow-origin: %s\r\n"
+            "access-control-expose-headers: x-request-id, request-id, retry-after\r\nvary: origin%s\r\n",
+            allowed, is_preflight ? ", access-control-request-headers" : "");
         if (is_preflight) write_preflight(h, is_named, headers);
         return;
     }

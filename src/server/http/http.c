@@ -392,6 +392,8 @@ const char *qn_http_reason(int status)
                  {429, "Too Many Requests"},
                  {431, "Request Header Fields Too Large"},
                  {500, "Internal Server Error"},
+                 {501, "Not "
+                       "Implemented"},
                  {503, "Service Unavailable"},
                  {505, "HTTP Version Not Supported"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)

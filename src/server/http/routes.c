@@ -5,7 +5,7 @@
 static int has_path(const qn_route *r, const char *path)
 {
     size_t n = strlen(r->path);
-    int is_below = r->path[n - 1] == '/';
+    int is_below = n > 1 && r->path[n - 1] == '/';
     return is_below ? strncmp(path, r->path, n) == 0 && path[n] : strcmp(path, r->path) == 0;
 }
 

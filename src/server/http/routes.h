@@ -20,6 +20,7 @@ typedef struct {
     size_t n_routes;
     /* Appends an error: JSON; if in_stream, with its frame in a stream that has begun. */
     void (*write_error)(const qn_api_error *e, const char *request_id, int in_stream, qn_buf *out);
+    const char *id_header; /* where its clients look for the id, beside x-request-id; NULL: nowhere */
 } qn_route_table;
 
 typedef struct {

@@ -8,44 +8,13 @@ static const char prefix[] = "chatcmpl-", chunk[] = "chat.completion.chunk";
 
 /* ---- log-probabilities --------------------------------------------------------------------------------- */
 
-/* {"token":, "logprob":, "bytes":; the object stays open. */
-static void open_entry(const qn_completion *c, qn_buf *b, int32_t id, float logprob)
-{
-    char *text;
-    size_t n;
-    qn_openai_token_text(c, id, &text, &n);
-    qn_json_open(b, '{');
-    qn_json_key(b, "token");
-    qn_json_text(b, text ? text : "", n);
-    qn_json_key(b, "logprob");
-    qn_openai_logprob(b, logprob);
-    qn_json_key(b, "bytes");
-    qn_json_open(b, '[');
-    for (size_t i = 0; i < n; i++) qn_json_int(b, (unsigned char)text[i]);
-    qn_json_close(b, ']');
-    qn_buffer_free(text);
-}
-
 static void put_logprobs(const qn_completion *c, const qn_said *said, qn_buf *b)
 {
     qn_json_key(b, "logprobs");
     qn_json_open(b, '{');
     qn_json_key(b, "content");
-    qn_json_open(b, '[');
-    for (size_t i = 0; i < qn_said_count_tokens(said); i++) {
-        const qn_said_token t = qn_said_get_token(said, i);
-        open_entry(c, b, t.id, t.logprob);
-        qn_json_key(b, "top_logprobs");
-        qn_json_open(b, '[');
-        for (int32_t k = 0; k < t.n_top; k++) {
-            open_entry(c, b, t.top[k].id, t.top[k].logprob);
-            qn_json_close(b, '}');
-        }
-        qn_json_close(b, ']');
-        qn_json_close(b, '}');
-    }
-    qn_json_close(b, ']');
-    qn_openai_put_null(b, "refusal");
+    qn_write_tokens(c->ex->server->model, said, 0, 0, b);
+    qn_write_null(b, "refusal");
     qn_json_close(b, '}');
 }
 
@@ -59,14 +28,16 @@ static void open_chunk(const qn_completion *c, const qn_completion_choice *choic
     qn_json_key(out, "delta");
 }
 
-/* tokens: what the choice has said, whose log-probabilities go with this chunk; NULL: none. */
+/* tokens: what the choice has said, whose log-probabilities and ids go with this chunk; NULL: none. */
 static void close_chunk(const qn_completion *c, const qn_completion_choice *choice, const qn_said *tokens,
                         qn_buf *out)
 {
-    if (tokens && qn_said_count_tokens(tokens))
+    const int has_tokens = tokens && qn_said_count_tokens(tokens);
+    if (has_tokens && c->request.logprobs)
         put_logprobs(c, tokens, out);
     else
-        qn_openai_put_null(out, "logprobs");
+        qn_write_null(out, "logprobs");
+    if (has_tokens) qn_openai_put_ids(c, tokens, out);
     qn_openai_close_choice(c, choice, 0, out);
     qn_openai_close_event(out);
 }
@@ -75,9 +46,10 @@ static void write_begin(const qn_completion *c, const qn_completion_choice *choi
 {
     open_chunk(c, choice, out);
     qn_buf_puts(out, "{\"role\":\"assistant\",\"content\":\"\"}");
-    qn_openai_put_null(out, "logprobs");
+    qn_write_null(out, "logprobs");
     qn_openai_close_choice(c, choice, 0, out);
-    if (choice->index == 0) qn_openai_put_warnings(c, out);
+    if (choice->index == 0) qn_openai_put_prompt_ids(c, choice, out);
+    if (choice->index == 0) qn_write_warnings(&c->request, out);
     qn_openai_close_event(out);
 }
 
@@ -108,8 +80,8 @@ static void put_text_delta(const qn_said *said, qn_buf *out)
 {
     qn_json_open(out, '{');
     if (qn_said_has(said, QN_ANSWER_REASONING))
-        qn_openai_put_said(out, "reasoning_content", said, QN_ANSWER_REASONING, 0);
-    if (qn_said_has(said, QN_ANSWER_CONTENT)) qn_openai_put_said(out, "content", said, QN_ANSWER_CONTENT, 0);
+        qn_write_said(out, "reasoning_content", said, QN_ANSWER_REASONING, 0);
+    if (qn_said_has(said, QN_ANSWER_CONTENT)) qn_write_said(out, "content", said, QN_ANSWER_CONTENT, 0);
     qn_json_close(out, '}');
 }
 
@@ -144,7 +116,7 @@ static void write_finish(const qn_completion *c, const qn_completion_choice *cho
 {
     open_chunk(c, choice, out);
     qn_buf_puts(out, "{}");
-    qn_openai_put_null(out, "logprobs");
+    qn_write_null(out, "logprobs");
     qn_openai_close_choice(c, choice, 1, out);
     qn_openai_close_event(out);
 }
@@ -170,7 +142,7 @@ static void put_calls(const qn_said *said, qn_buf *b)
         qn_json_open(b, '{');
         qn_json_key(b, "name");
         qn_json_text(b, e.text, e.n);
-        qn_openai_put_said(b, "arguments", said, QN_ANSWER_CALL_ARGUMENTS, e.index);
+        qn_write_said(b, "arguments", said, QN_ANSWER_CALL_ARGUMENTS, e.index);
         qn_json_close(b, '}');
         qn_json_close(b, '}');
     }
@@ -187,19 +159,20 @@ static void put_choice(const qn_completion *c, const qn_completion_choice *choic
     qn_json_open(b, '{');
     qn_json_put_text(b, "role", "assistant");
     if (has_calls && !qn_said_has(said, QN_ANSWER_CONTENT))
-        qn_openai_put_null(b, "content");
+        qn_write_null(b, "content");
     else
-        qn_openai_put_said(b, "content", said, QN_ANSWER_CONTENT, 0);
+        qn_write_said(b, "content", said, QN_ANSWER_CONTENT, 0);
     if (qn_said_has(said, QN_ANSWER_REASONING))
-        qn_openai_put_said(b, "reasoning_content", said, QN_ANSWER_REASONING, 0);
+        qn_write_said(b, "reasoning_content", said, QN_ANSWER_REASONING, 0);
     if (has_calls) put_calls(said, b);
-    qn_openai_put_null(b, "refusal");
+    qn_write_null(b, "refusal");
     qn_json_close(b, '}');
     if (c->request.logprobs)
         put_logprobs(c, said, b);
     else
-        qn_openai_put_null(b, "logprobs");
-    qn_json_put_text(b, "finish_reason", qn_openai_finish(choice->finish));
+        qn_write_null(b, "logprobs");
+    qn_openai_put_ids(c, said, b);
+    qn_openai_put_finish(c, choice, b);
     qn_json_close(b, '}');
 }
 
@@ -210,8 +183,9 @@ static void write_whole(const qn_completion *c, qn_buf *out)
     qn_json_open(out, '[');
     for (size_t i = 0; i < c->n_choices; i++) put_choice(c, &c->choices[i], out);
     qn_json_close(out, ']');
+    if (c->n_choices) qn_openai_put_prompt_ids(c, &c->choices[0], out);
     qn_openai_put_usage(c, out);
-    qn_openai_put_warnings(c, out);
+    qn_write_warnings(&c->request, out);
     qn_json_close(out, '}');
 }
 

@@ -17,7 +17,7 @@ static void put_token(const qn_completion *c, qn_buf *b, int32_t id, int64_t *n_
 {
     char *text;
     size_t n;
-    qn_openai_token_text(c, id, &text, &n);
+    qn_write_token_text(c->ex->server->model, id, &text, &n);
     qn_json_text(b, text ? text : "", n);
     for (size_t i = 0; i < n && n_characters; i++) *n_characters += ((unsigned char)text[i] & 0xc0) != 0x80;
     qn_buffer_free(text);
@@ -35,7 +35,7 @@ static void put_top(const qn_completion *c, const qn_said_token *t, qn_buf *b)
     for (int32_t i = 0; i < t->n_top; i++) {
         put_token(c, b, t->top[i].id, NULL);
         qn_buf_putc(b, ':');
-        qn_openai_logprob(b, t->top[i].logprob);
+        qn_write_logprob(b, t->top[i].logprob);
     }
     qn_json_close(b, '}');
 }
@@ -59,7 +59,7 @@ static void put_logprobs(const qn_completion *c, const qn_completion_choice *cho
         qn_json_int(&offsets, m->n_characters);
         put_token(c, &texts, t.id, &m->n_characters);
         comma(&values);
-        qn_openai_logprob(&values, t.logprob);
+        qn_write_logprob(&values, t.logprob);
         put_top(c, &t, &tops);
     }
     qn_json_key(b, "logprobs");
@@ -69,7 +69,7 @@ static void put_logprobs(const qn_completion *c, const qn_completion_choice *cho
     if (c->request.top_logprobs)
         put_list(b, "top_logprobs", &tops);
     else
-        qn_openai_put_null(b, "top_logprobs");
+        qn_write_null(b, "top_logprobs");
     put_list(b, "text_offset", &offsets);
     qn_json_close(b, '}');
     qn_buf_free(&texts);
@@ -86,14 +86,15 @@ static void write_fixed(const qn_completion *c, const qn_completion_choice *choi
     qn_openai_open_event(c, prefix, object, out);
     qn_openai_open_choice(choice, out);
     qn_json_put_text(out, "text", "");
-    qn_openai_put_null(out, "logprobs");
+    qn_write_null(out, "logprobs");
+    if (!is_last) qn_openai_put_prompt_ids(c, choice, out);
     qn_openai_close_choice(c, choice, is_last, out);
 }
 
 static void write_begin(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
 {
     write_fixed(c, choice, 0, out);
-    if (choice->index == 0) qn_openai_put_warnings(c, out);
+    if (choice->index == 0) qn_write_warnings(&c->request, out);
     qn_openai_close_event(out);
 }
 
@@ -104,11 +105,12 @@ static int write_delta(const qn_completion *c, const qn_completion_choice *choic
     if (!qn_said_has(&choice->said, QN_ANSWER_CONTENT) && !(choice->finish && n_tokens)) return 0;
     qn_openai_open_event(c, prefix, object, out);
     qn_openai_open_choice(choice, out);
-    qn_openai_put_said(out, "text", &choice->said, QN_ANSWER_CONTENT, 0);
-    if (n_tokens)
+    qn_write_said(out, "text", &choice->said, QN_ANSWER_CONTENT, 0);
+    if (n_tokens && c->request.logprobs)
         put_logprobs(c, choice, out);
     else
-        qn_openai_put_null(out, "logprobs");
+        qn_write_null(out, "logprobs");
+    qn_openai_put_ids(c, &choice->said, out);
     qn_openai_close_choice(c, choice, 0, out);
     qn_openai_close_event(out);
     return 1;
@@ -135,17 +137,19 @@ static void write_whole(const qn_completion *c, qn_buf *out)
     for (const qn_completion_choice *choice = c->choices; choice < c->choices + c->n_choices; choice++) {
         qn_json_open(out, '{');
         qn_json_put_int(out, "index", choice->index);
-        qn_openai_put_said(out, "text", &choice->said, QN_ANSWER_CONTENT, 0);
+        qn_write_said(out, "text", &choice->said, QN_ANSWER_CONTENT, 0);
         if (c->request.logprobs)
             put_logprobs(c, choice, out);
         else
-            qn_openai_put_null(out, "logprobs");
-        qn_json_put_text(out, "finish_reason", qn_openai_finish(choice->finish));
+            qn_write_null(out, "logprobs");
+        qn_openai_put_ids(c, &choice->said, out);
+        qn_openai_put_prompt_ids(c, choice, out);
+        qn_openai_put_finish(c, choice, out);
         qn_json_close(out, '}');
     }
     qn_json_close(out, ']');
     qn_openai_put_usage(c, out);
-    qn_openai_put_warnings(c, out);
+    qn_write_warnings(&c->request, out);
     qn_json_close(out, '}');
 }
 
@@ -157,17 +161,17 @@ static int read_body(const char *text, size_t n, const qn_api_request_limits *li
     return qn_api_request_read(text, n, QN_REQUEST_COMPLETIONS, limits, out, error);
 }
 
-static const qn_dialect dialect = {.read = read_body,
-                                   .prompt_field = "prompt",
-                                   .choice_bytes = sizeof(memory),
-                                   .stream_type = QN_STREAM_EVENTS,
-                                   .write_whole = write_whole,
-                                   .write_begin = write_begin,
-                                   .write_delta = write_delta,
-                                   .write_finish = write_finish,
-                                   .write_end = write_end};
+const qn_dialect qn_openai_completions = {.read = read_body,
+                                          .prompt_field = "prompt",
+                                          .choice_bytes = sizeof(memory),
+                                          .stream_type = QN_STREAM_EVENTS,
+                                          .write_whole = write_whole,
+                                          .write_begin = write_begin,
+                                          .write_delta = write_delta,
+                                          .write_finish = write_finish,
+                                          .write_end = write_end};
 
 void qn_route_completions(qn_exchange *ex)
 {
-    qn_completion_begin(ex, &dialect);
+    qn_completion_begin(ex, &qn_openai_completions);
 }

@@ -1,5 +1,7 @@
 #include "server/openai/request.h"
 
+#include "server/core/fields/field_readers.h"
+
 /* What depends on two fields. */
 static int finish(qn_api_request *r, qn_api_error *error)
 {
@@ -22,6 +24,10 @@ static int finish(qn_api_request *r, qn_api_error *error)
                            "max_tokens and max_completion_tokens have different values");
     if (r->top_logprobs && !r->logprobs)
         return qn_api_fail(error, 400, "invalid_value", "top_logprobs", "top_logprobs needs logprobs");
+    if (r->echo && r->logprobs)
+        return qn_api_fail(error, 400, "unsupported_parameter", "echo",
+                           "echo is not supported with logprobs: only new tokens have log-probabilities");
+    if (r->return_ids) r->keep_tokens = 1;
     if (json_object_get(r->body, "stream_options") &&
         !json_is_null(json_object_get(r->body, "stream_options")) && !r->stream)
         return qn_api_fail(error, 400, "invalid_value", "stream_options", "stream_options needs stream");
@@ -30,6 +36,9 @@ static int finish(qn_api_request *r, qn_api_error *error)
     if (!r->max_tokens) r->max_tokens = r->max_completion_tokens;
     /* As OpenAI's reference says. */
     if (!r->max_tokens && r->route == QN_REQUEST_COMPLETIONS) r->max_tokens = 16;
+    if (r->max_tokens > 0 && r->o.min_tokens > r->max_tokens)
+        return qn_api_fail(error, 400, "invalid_value", "min_tokens",
+                           "min_tokens is greater than max_tokens");
     return 0;
 }
 

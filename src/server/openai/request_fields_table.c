@@ -2,6 +2,7 @@
  * "not given" everywhere. */
 #include <stddef.h>
 
+#include "server/core/fields/field_readers.h"
 #include "server/openai/request.h"
 
 #define AT(field) offsetof(qn_api_request, field)
@@ -36,6 +37,9 @@ const qn_field qn_api_request_fields[] = {
     {"stream", BOTH, QN_FIELD_BOOL, AT(stream), 0, 0, NULL, NULL, NULL},
     {"stream_options", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_stream_options, NULL, NULL},
     {"sse_ping_interval", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_ping, NULL, NULL},
+    {"echo", TEXT, QN_FIELD_BOOL, AT(echo), 0, 0, NULL, NULL, NULL},
+    {"include_stop_str_in_output", BOTH, QN_FIELD_BOOL, AT(include_stop), 0, 0, NULL, NULL, NULL},
+    {"return_token_ids", BOTH, QN_FIELD_BOOL, AT(return_ids), 0, 0, NULL, NULL, NULL},
     {"n", BOTH, QN_FIELD_INT, AT(n), 1, QN_REQUEST_N_MAX, NULL, NULL, NULL},
     {"logprobs", CHAT, QN_FIELD_BOOL, AT(logprobs), 0, 0, NULL, NULL, NULL},
     {"logprobs", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_completion_logprobs, NULL, NULL},
@@ -48,6 +52,7 @@ const qn_field qn_api_request_fields[] = {
     {"stop", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_stop, NULL, NULL},
     {"stop_token_ids", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_stop_ids, NULL, NULL},
     {"truncation", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_truncation, NULL, NULL},
+    {"min_tokens", BOTH, QN_FIELD_INT, AT(o.min_tokens), 0, INT32_MAX, NULL, NULL, NULL},
     {"ignore_eos", BOTH, QN_FIELD_BOOL, AT(o.ignore_eos), 0, 0, NULL, NULL, NULL},
     /* what form it has */
     {"response_format", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_response_format, NULL, NULL},
@@ -142,13 +147,11 @@ const qn_field qn_api_request_fields[] = {
     {"chat_template", CHAT, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, no_template},
     {"add_special_tokens", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL,
      "the tokenizer's own rule is always used"},
-    {"echo", TEXT, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", "the prompt is not repeated"},
     {"best_of", TEXT, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[1]", "use n, and choose by logprobs"},
     {"suffix", TEXT, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[\"\"]", "text can only be continued at its end"},
     {"prompt_logprobs", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0]",
      "only new tokens have log-probabilities"},
     {"top_a", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0, 0.0]", "there is no such sampler"},
-    {"min_tokens", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0]", "use ignore_eos with max_tokens"},
     {"length_penalty", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[1, 1.0]", "there is no beam search"},
     {"use_beam_search", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", "there is no beam search"},
     {"skip_special_tokens", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[true]",
@@ -162,8 +165,6 @@ const qn_field qn_api_request_fields[] = {
     {"n_predict", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, "use max_tokens"},
     {"lora", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[[]]", "name an adapter in model: NAME+ADAPTER"},
     {"lora_path", ALL, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, "name an adapter in model: NAME+ADAPTER"},
-    {"return_token_ids", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]",
-     "the server answers only with text"},
     {"return_tokens", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", "the server answers only with text"},
     {"return_hidden_states", ALL, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]",
      "the server answers only with text"},

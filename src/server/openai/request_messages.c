@@ -119,7 +119,12 @@ static int add_others(json_t *message, const json_t *sent, size_t i, qn_api_erro
 {
     static const char *const passed[] = {"name", "tool_call_id", "reasoning_content", "reasoning",
                                          "thinking"};
-    static const char *const known[] = {"role", "content", "tool_calls", "function_call", "cache_control"};
+    /* Behind the first ones: fields of answers, which clients send back. */
+    static const char *const known[] = {
+        "role",          "content",         "tool_calls", "function_call",
+        "cache_control", "annotations",     "refusal",    "reasoning_details",
+        "parsed",        "thinking_blocks", "citations",  "provider_specific_fields",
+        "token_ids",     "logprobs"};
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)sent, key, value)

@@ -69,6 +69,49 @@ static void test_options(void **state)
     qn_api_request_free(&r);
 }
 
+static void test_lenient(void **state)
+{
+    static qn_api_request r;
+    static const char text[] = "{\"messages\":[],\"mystery\":1,\"user\":\"me\"}";
+    qn_api_request_limits lenient = limits;
+    qn_api_error error;
+    (void)state;
+    lenient.lenient = 1;
+    assert_int_equal(read_body(text, &r, &error), 400);
+    assert_string_equal(error.param, "mystery");
+    qn_api_request_free(&r);
+    assert_int_equal(qn_api_request_read(text, strlen(text), QN_REQUEST_CHAT, &lenient, &r, &error), 0);
+    assert_non_null(strstr(r.warnings.data, "mystery"));
+    assert_non_null(strstr(r.warnings.data, "user"));
+    qn_api_request_free(&r);
+}
+
+/* Members of an object within the body are named with what they stand in. */
+static void test_members(void **state)
+{
+    static qn_api_request r;
+    qn_api_error error;
+    json_t *object = NULL;
+    (void)state;
+    static const struct {
+        const char *text, *param, *message;
+    } cases[] = {{"{\"top_k\":\"x\"}", "options.top_k", "options.top_k must be an integer, not a string"},
+                 {"{\"stop\":[1]}", "options.stop", "options.stop must be a string"},
+                 {"{\"mystery\":1}", "options.mystery", "unknown parameter: options.mystery"},
+                 {"{\"best_of\":4}", "options.best_of", "options.best_of is not supported"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        qn_api_request_start(&r, QN_REQUEST_COMPLETIONS);
+        assert_int_equal(qn_json_parse("x", cases[i].text, strlen(cases[i].text), &object), QN_OK);
+        assert_int_equal(qn_api_request_read_members(object, "options.", qn_api_request_fields,
+                                                     QN_REQUEST_COMPLETIONS, &limits, &r, &error),
+                         400);
+        assert_string_equal(error.param, cases[i].param);
+        assert_ptr_equal(strstr(error.message, cases[i].message), error.message);
+        json_decref(object);
+        qn_api_request_free(&r);
+    }
+}
+
 static void test_sampler_steps(void **state)
 {
     static qn_api_request r;
@@ -216,9 +259,10 @@ static void test_memory_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),         cmocka_unit_test(test_options),
-        cmocka_unit_test(test_sampler_steps), cmocka_unit_test(test_model_defaults),
-        cmocka_unit_test(test_ping),          cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_table),          cmocka_unit_test(test_options),
+        cmocka_unit_test(test_lenient),        cmocka_unit_test(test_members),
+        cmocka_unit_test(test_sampler_steps),  cmocka_unit_test(test_model_defaults),
+        cmocka_unit_test(test_ping),           cmocka_unit_test(test_memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/json/json_write.h"
-#include "server/core/completion.h"
+#include "server/core/write.h"
 #include "server/openai/openai.h"
 
 static void write_model(const qn_server *s, const char *adapter, qn_buf *b)
@@ -16,6 +16,10 @@ static void write_model(const qn_server *s, const char *adapter, qn_buf *b)
     qn_json_put_text(b, "id", name.data ? name.data : "");
     qn_json_put_text(b, "object", "model");
     qn_json_put_int(b, "created", s->created_s);
+    /* As Anthropic's API has it. */
+    qn_json_put_text(b, "type", "model");
+    qn_json_put_text(b, "display_name", name.data ? name.data : "");
+    qn_write_time(b, "created_at", s->created_s, 0);
     qn_json_put_text(b, "owned_by", "quern");
     qn_json_put_int(b, "context_window", s->info.context_size);
     qn_json_put_text(b, "architecture", s->info.architecture);
@@ -38,6 +42,19 @@ static void decode_path(const char *from, char *to, size_t size)
         from += low ? 3 : 1;
     }
     to[n] = 0;
+}
+
+/* The list is one page, as Anthropic's API has it. */
+static void put_pages(const qn_server *s, int has_adapters, qn_buf *b)
+{
+    const char *name = s->options->model_name;
+    qn_buf last = {0};
+    qn_buf_printf(&last, "%s%s", name, has_adapters ? "+none" : "");
+    if (last.status != QN_OK) b->status = last.status;
+    qn_json_put_bool(b, "has_more", 0);
+    qn_json_put_text(b, "first_id", name);
+    qn_json_put_text(b, "last_id", last.data ? last.data : "");
+    qn_buf_free(&last);
 }
 
 void qn_route_models(qn_exchange *ex)
@@ -63,7 +80,9 @@ void qn_route_models(qn_exchange *ex)
         write_model(s, NULL, &b);
         for (; qn_adapter_get_info(s->model, n, &info) == QN_OK; n++) write_model(s, info.name, &b);
         if (n) write_model(s, "none", &b);
-        qn_buf_puts(&b, "]}");
+        qn_json_close(&b, ']');
+        put_pages(s, n > 0, &b);
+        qn_json_close(&b, '}');
     }
     if (b.status != QN_OK) {
         qn_api_fail_status(&error, b.status);

@@ -9,4 +9,4 @@ static const qn_route routes[] = {
     {"POST", "/v1/decisions", qn_route_decisions, 0, 1},
 };
 
-const qn_route_table qn_openai_routes = {routes, sizeof routes / sizeof *routes, qn_openai_error_write};
+const qn_route_table qn_openai_routes = {routes, sizeof routes / sizeof *routes, qn_openai_error_write, NULL};

@@ -1,8 +1,5 @@
 #include "server/openai/write.h"
 
-#include <math.h>
-#include <string.h>
-
 #include "base/json/json_write.h"
 
 /* ---- the object around the choices --------------------------------------------------------------------- */
@@ -48,12 +45,12 @@ void qn_openai_close_choice(const qn_completion *c, const qn_completion_choice *
                             qn_buf *out)
 {
     if (is_last)
-        qn_json_put_text(out, "finish_reason", qn_openai_finish(choice->finish));
+        qn_openai_put_finish(c, choice, out);
     else
-        qn_openai_put_null(out, "finish_reason");
+        qn_write_null(out, "finish_reason");
     qn_buf_puts(out, "}]");
     /* With include_usage every chunk has the key; only the last has figures. */
-    if (c->request.include_usage) qn_openai_put_null(out, "usage");
+    if (c->request.include_usage) qn_write_null(out, "usage");
 }
 
 void qn_openai_write_end(const qn_completion *c, const char *prefix, const char *object, qn_buf *out)
@@ -66,6 +63,44 @@ void qn_openai_write_end(const qn_completion *c, const char *prefix, const char 
         qn_openai_close_event(out);
     }
     qn_buf_puts(out, "data: [DONE]\n\n");
+}
+
+/* ---- members of a choice ------------------------------------------------------------------------------- */
+
+void qn_openai_put_ids(const qn_completion *c, const qn_said *said, qn_buf *out)
+{
+    if (!c->request.return_ids) return;
+    qn_json_key(out, "token_ids");
+    qn_json_open(out, '[');
+    for (size_t i = 0; i < qn_said_count_tokens(said); i++) qn_json_int(out, qn_said_get_token(said, i).id);
+    qn_json_close(out, ']');
+}
+
+void qn_openai_put_prompt_ids(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
+{
+    const qn_buf *ids = &c->choices[choice->index - choice->index % c->request.n].prompt_ids;
+    if (!c->request.return_ids) return;
+    qn_json_key(out, "prompt_token_ids");
+    qn_json_ids(out, (const int32_t *)(const void *)ids->data, (int64_t)(ids->length / sizeof(int32_t)));
+}
+
+/* Is it one that the request names? The model's own are no reason. */
+static int is_asked(const qn_api_request *r, int32_t id)
+{
+    for (size_t i = 0; i < r->n_stop_ids; i++)
+        if (r->stop_ids[i] == id) return 1;
+    return 0;
+}
+
+void qn_openai_put_finish(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
+{
+    qn_json_put_text(out, "finish_reason", qn_openai_finish(choice->finish));
+    if (choice->stop_string)
+        qn_json_put_text(out, "stop_reason", choice->stop_string);
+    else if (choice->end == QN_END_STOP && is_asked(&c->request, choice->stop_id))
+        qn_json_put_int(out, "stop_reason", choice->stop_id);
+    else
+        qn_write_null(out, "stop_reason");
 }
 
 /* ---- its members --------------------------------------------------------------------------------------- */
@@ -81,34 +116,11 @@ void qn_openai_put_usage(const qn_completion *c, qn_buf *out)
     qn_json_open(out, '{');
     qn_json_put_int(out, "cached_tokens", c->n_cached_tokens);
     qn_json_close(out, '}');
+    qn_json_key(out, "completion_tokens_details");
+    qn_json_open(out, '{');
+    qn_json_put_int(out, "reasoning_tokens", c->n_reasoning_tokens);
     qn_json_close(out, '}');
-}
-
-void qn_openai_put_warnings(const qn_completion *c, qn_buf *out)
-{
-    const qn_buf *warnings = &c->request.warnings;
-    if (!warnings->length) return;
-    qn_json_key(out, "warnings");
-    qn_json_open(out, '[');
-    qn_buf_append(out, warnings->data, warnings->length);
-    qn_json_close(out, ']');
-    if (warnings->status != QN_OK) out->status = warnings->status;
-}
-
-void qn_openai_put_null(qn_buf *out, const char *key)
-{
-    qn_json_key(out, key);
-    qn_buf_puts(out, "null");
-}
-
-void qn_openai_put_said(qn_buf *out, const char *key, const qn_said *said, qn_answer_kind kind, int32_t index)
-{
-    qn_buf text = {0};
-    qn_said_join(said, kind, index, &text);
-    qn_json_key(out, key);
-    qn_json_text(out, text.data ? text.data : "", text.length);
-    if (text.status != QN_OK) out->status = text.status;
-    qn_buf_free(&text);
+    qn_json_close(out, '}');
 }
 
 const char *qn_openai_finish(qn_finish finish)
@@ -116,16 +128,4 @@ const char *qn_openai_finish(qn_finish finish)
     static const char *const names[] = {
         [QN_FINISH_STOP] = "stop", [QN_FINISH_LENGTH] = "length", [QN_FINISH_CALLS] = "tool_calls"};
     return names[finish];
-}
-
-void qn_openai_logprob(qn_buf *out, float logprob)
-{
-    qn_buf_printf(out, "%.9g", isfinite(logprob) ? (double)logprob : -9999.0);
-}
-
-void qn_openai_token_text(const qn_completion *c, int32_t id, char **text, size_t *n)
-{
-    *text = NULL;
-    *n = 0;
-    if (qn_model_decode(c->ex->server->model, &id, 1, NULL, text, n) != QN_OK) *n = 0;
 }

@@ -1,9 +1,10 @@
 /* What the answers of /v1/chat/completions and /v1/completions share: the object around the choices, its
- * frame in a stream, usage, warnings, log-probabilities. All functions append. Loop thread only. */
+ * frame in a stream, usage. All functions append. Loop thread only. */
 #ifndef QN_SERVER_OPENAI_WRITE_H
 #define QN_SERVER_OPENAI_WRITE_H
 
 #include "server/core/completion.h"
+#include "server/core/write.h"
 
 /* {"id":, "object":, "created":, "model":, "system_fingerprint":; the object stays open. prefix: of the id,
  * "cmpl-". */
@@ -13,6 +14,11 @@ void qn_openai_open_event(const qn_completion *c, const char *prefix, const char
 void qn_openai_close_event(qn_buf *out);
 /* "choices": [{"index":; the choice stays open. */
 void qn_openai_open_choice(const qn_completion_choice *choice, qn_buf *out);
+/* "token_ids": of what was said, and "prompt_token_ids": of the prompt; nothing unless they are asked for. */
+void qn_openai_put_ids(const qn_completion *c, const qn_said *said, qn_buf *out);
+void qn_openai_put_prompt_ids(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
+/* "finish_reason" and "stop_reason": the stop string or id of the request that ended the choice, or null. */
+void qn_openai_put_finish(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
 /* "finish_reason":, which closes the choice; and what every chunk has behind its choices. */
 void qn_openai_close_choice(const qn_completion *c, const qn_completion_choice *choice, int is_last,
                             qn_buf *out);
@@ -20,16 +26,6 @@ void qn_openai_close_choice(const qn_completion *c, const qn_completion_choice *
 void qn_openai_write_end(const qn_completion *c, const char *prefix, const char *object, qn_buf *out);
 
 void qn_openai_put_usage(const qn_completion *c, qn_buf *out);
-/* Nothing if there are none. */
-void qn_openai_put_warnings(const qn_completion *c, qn_buf *out);
-void qn_openai_put_null(qn_buf *out, const char *key);
-/* A key with the texts of one kind, joined; of arguments: of the call `index`. */
-void qn_openai_put_said(qn_buf *out, const char *key, const qn_said *said, qn_answer_kind kind,
-                        int32_t index);
 const char *qn_openai_finish(qn_finish finish);
-/* As precise as it is; JSON has no infinity. */
-void qn_openai_logprob(qn_buf *out, float logprob);
-/* The text of a token, which may end within a character; *text is to be freed (qn_buffer_free). */
-void qn_openai_token_text(const qn_completion *c, int32_t id, char **text, size_t *n);
 
 #endif

@@ -11,6 +11,7 @@ typedef struct {
     int32_t fail;           /* the longest proper suffix of this prefix that is a node too */
     int32_t depth;          /* length of the prefix in bytes */
     int32_t match;          /* length of the longest string that ends here; 0: none */
+    int32_t string;         /* which one that is; of equal ones the first */
     unsigned char byte;     /* last byte of the prefix */
 } node;
 
@@ -37,7 +38,7 @@ static int32_t step(const qn_stop_set *set, int32_t at, unsigned char byte)
     }
 }
 
-static void insert(qn_stop_set *set, const char *string)
+static void insert(qn_stop_set *set, const char *string, size_t i_string)
 {
     int32_t at = 0, depth = 0;
     for (const char *p = string; *p; p++) {
@@ -52,7 +53,9 @@ static void insert(qn_stop_set *set, const char *string)
         }
         at = next;
     }
+    if (set->nodes[at].match) return;
     set->nodes[at].match = depth;
+    set->nodes[at].string = (int32_t)i_string;
 }
 
 /* Breadth first: a node's fail link is shorter than the node, so it is finished before. */
@@ -65,7 +68,10 @@ static void link_failures(qn_stop_set *set, int32_t *queue)
         for (int32_t c = parent->child; c; c = set->nodes[c].sibling) {
             node *child = &set->nodes[c];
             child->fail = step(set, parent->fail, child->byte);
-            if (!child->match) child->match = set->nodes[child->fail].match;
+            if (!child->match) {
+                child->match = set->nodes[child->fail].match;
+                child->string = set->nodes[child->fail].string;
+            }
             queue[n++] = c;
         }
     }
@@ -90,7 +96,7 @@ qn_status qn_stop_set_new(const char *const *strings, size_t n, qn_stop_set **ou
         return QN_E_NOMEM;
     }
     set->n_nodes = 1;
-    for (size_t i = 0; i < n; i++) insert(set, strings[i]);
+    for (size_t i = 0; i < n; i++) insert(set, strings[i], i);
     link_failures(set, queue);
     qn_free(queue);
     *out = set;
@@ -116,10 +122,12 @@ qn_status qn_stop_feed(qn_stop *s, const char *bytes, size_t n, qn_buf *out)
         match = s->set->nodes[s->state].match;
     }
     size_t keep = (size_t)s->set->nodes[s->state].depth, ready = before + i - (size_t)match;
-    if (match)
+    if (match) {
         s->hit = 1;
-    else
+        s->string = (size_t)s->set->nodes[s->state].string;
+    } else {
         ready -= keep;
+    }
     qn_buf_append(out, s->held.data, ready);
     if (out->status != QN_OK) return out->status;
     if (match)

@@ -29,6 +29,7 @@ typedef struct {
     qn_buf held;   /* bytes that may begin a stop string */
     int32_t state; /* node of the automaton */
     int hit;       /* a stop string was completed: no more input is looked at */
+    size_t string; /* which one: its index; after a hit alone */
 } qn_stop;
 
 /* Feeds bytes[0..n) and appends to out what may be shown. Look at s->hit afterwards. QN_E_NOMEM. */

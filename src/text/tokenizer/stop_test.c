@@ -56,6 +56,29 @@ static void test_examples(void **state)
     expect(nested, 2, "xabcy", "xa", 1);
 }
 
+/* Which string it was: the longest that is complete at the place, and of equal ones the first. */
+static void test_which(void **state)
+{
+    static const struct {
+        const char *text;
+        size_t string;
+    } cases[] = {{"caab", 0}, {"cab", 1}, {"one\n\n", 2}, {"xyz", 3}, {"..z", 4}};
+    const char *strings[] = {"aab", "ab", "\n\n", "yz", "z", "ab"};
+    (void)state;
+    qn_stop_set *set = NULL;
+    assert_int_equal(qn_stop_set_new(strings, 6, &set), QN_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        qn_stop s = {.set = set};
+        qn_buf out = {0};
+        assert_int_equal(qn_stop_feed(&s, cases[i].text, strlen(cases[i].text), &out), QN_OK);
+        assert_true(s.hit);
+        assert_int_equal(s.string, cases[i].string);
+        qn_stop_end(&s);
+        qn_buf_free(&out);
+    }
+    qn_stop_set_free(set);
+}
+
 static void test_holds_back_no_more_than_needed(void **state)
 {
     const char *strings[] = {"stop"};
@@ -161,6 +184,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_examples),
+        cmocka_unit_test(test_which),
         cmocka_unit_test(test_holds_back_no_more_than_needed),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_refuses),

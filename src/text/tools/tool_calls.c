@@ -424,6 +424,11 @@ const qn_answer_event *qn_answer_get_events(const qn_answer *a, size_t *n)
     return a->events;
 }
 
+int qn_answer_is_reasoning(const qn_answer *a)
+{
+    return a->state == REASONING;
+}
+
 int32_t qn_answer_count_calls(const qn_answer *a)
 {
     return a->n_calls;

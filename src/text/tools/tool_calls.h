@@ -77,6 +77,8 @@ qn_status qn_answer_feed(qn_answer *a, const char *text, size_t n);
 qn_status qn_answer_finish(qn_answer *a);
 /* Events of the last feed or finish, valid until the next. */
 const qn_answer_event *qn_answer_get_events(const qn_answer *a, size_t *n);
+/* Is what came last part of the reasoning, which has not ended? */
+int qn_answer_is_reasoning(const qn_answer *a);
 /* Of the whole answer so far. */
 int32_t qn_answer_count_calls(const qn_answer *a);
 int32_t qn_answer_count_malformed(const qn_answer *a);

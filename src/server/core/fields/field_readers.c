@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "server/openai/request.h"
+#include "server/core/fields/field_readers.h"
 
 static int invalid(qn_api_error *error, const char *param, const char *sentence)
 {
@@ -279,8 +279,8 @@ int qn_field_read_template_kwargs(qn_api_request *r, const json_t *value, const 
     static const char *const own[] = {"messages", "tools", "add_generation_prompt", "continue_final_message"};
     if (!limits->allow_template_kwargs)
         return qn_api_fail(error, 400, "unsupported_parameter", "chat_template_kwargs",
-                           "chat_template_kwargs is not supported: this server was started without "
-                           "--template-kwargs");
+                           "chat_template_kwargs is not supported: this server was started with "
+                           "--no-template-kwargs");
     if (!json_is_object(value)) return invalid(error, "chat_template_kwargs", "must be an object");
     for (size_t i = 0; i < sizeof own / sizeof *own; i++)
         if (json_object_get(value, own[i]))

@@ -1,7 +1,7 @@
 /* Fields of the sampler chain that are lists. */
 #include <string.h>
 
-#include "server/openai/request.h"
+#include "server/core/fields/field_readers.h"
 
 static int invalid(qn_api_error *error, const char *param, const char *sentence)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/json/json_value.h"
-#include "server/openai/request.h"
+#include "server/core/fields/field_readers.h"
 
 static int invalid(qn_api_error *error, const char *param, const char *sentence)
 {

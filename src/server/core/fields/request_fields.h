@@ -1,8 +1,9 @@
 /* Bodies, read by a table of fields: each field works, within its range, or is refused by name, or is taken
- * and reported in `warnings`; a field that the table does not have is refused as well. Nothing is dropped.
+ * and reported in `warnings`; a field that the table does not have is refused as well, or reported if the
+ * server is lenient. Nothing is dropped.
  * Each dialect has its table. No sockets, no model. One thread at a time. */
-#ifndef QN_SERVER_CORE_REQUEST_FIELDS_H
-#define QN_SERVER_CORE_REQUEST_FIELDS_H
+#ifndef QN_SERVER_CORE_FIELDS_REQUEST_FIELDS_H
+#define QN_SERVER_CORE_FIELDS_REQUEST_FIELDS_H
 
 #include "server/core/request.h"
 
@@ -36,5 +37,10 @@ typedef struct {
  * refusal. qn_api_request_free is due in either case. */
 int qn_api_request_read_fields(const char *text, size_t n, const qn_field *table, unsigned route,
                                const qn_api_request_limits *limits, qn_api_request *out, qn_api_error *error);
+/* The same of the members of an object within the body, which `prefix` names ("options."): errors and warnings
+ * name a member with it. */
+int qn_api_request_read_members(const json_t *object, const char *prefix, const qn_field *table,
+                                unsigned route, const qn_api_request_limits *limits, qn_api_request *out,
+                                qn_api_error *error);
 
 #endif

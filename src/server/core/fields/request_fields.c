@@ -1,8 +1,10 @@
-#include "server/core/request_fields.h"
+#include "server/core/fields/request_fields.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/json/json.h"
+#include "base/utf8.h"
 
 static const qn_field *find(const qn_field *table, const char *name, unsigned route)
 {
@@ -76,9 +78,7 @@ static int read_field(const qn_field *f, const json_t *value, const qn_api_reque
         return 0;
     case QN_FIELD_OWN:
         return f->read(r, value, limits, error);
-    case QN_FIELD_REPORTED:
-        qn_api_request_warn(r, f->name, f->note);
-        return 0;
+    case QN_FIELD_REPORTED: /* read_members does that */
     case QN_FIELD_REFUSED:
         break;
     }
@@ -87,11 +87,62 @@ static int read_field(const qn_field *f, const json_t *value, const qn_api_reque
                        f->note);
 }
 
-int qn_api_request_read_fields(const char *text, size_t n, const qn_field *table, unsigned route,
-                               const qn_api_request_limits *limits, qn_api_request *out, qn_api_error *error)
+/* An unknown field. Returns 0 if it is reported. */
+static int take_unknown(const char *name, const qn_api_request_limits *limits, qn_api_request *r,
+                        qn_api_error *error)
+{
+    char param[sizeof error->param];
+    if (!limits->lenient)
+        return qn_api_fail(error, 400, "unknown_parameter", name, "unknown parameter: %s", name);
+    snprintf(param, sizeof param, "%s", name);
+    param[qn_utf8_valid_prefix(param, strlen(param))] = 0;
+    qn_api_request_warn(r, param, "is unknown and has no effect");
+    return r->warnings.status == QN_OK ? 0 : qn_api_fail_status(error, r->warnings.status);
+}
+
+/* Readers name a member as if it stood in the body. */
+static void add_prefix(const char *prefix, qn_api_error *error)
+{
+    qn_api_error e = *error;
+    const size_t n = strlen(error->param);
+    const int is_begun = n && strncmp(error->message, error->param, n) == 0;
+    if (!prefix[0] || !n) return;
+    qn_api_fail(error, e.status, e.code, NULL, "%s%s", is_begun ? prefix : "", e.message);
+    snprintf(error->param, sizeof error->param, "%s%.*s", prefix, (int)(sizeof e.param - strlen(prefix) - 1),
+             e.param);
+    error->param[qn_utf8_valid_prefix(error->param, strlen(error->param))] = 0;
+}
+
+int qn_api_request_read_members(const json_t *object, const char *prefix, const qn_field *table,
+                                unsigned route, const qn_api_request_limits *limits, qn_api_request *out,
+                                qn_api_error *error)
 {
     const char *key;
     json_t *value;
+    json_object_foreach((json_t *)object, key, value)
+    {
+        const qn_field *f = find(table, key, route);
+        int refused = 0;
+        if (!f) {
+            char name[sizeof error->param];
+            snprintf(name, sizeof name, "%s%s", prefix, key);
+            refused = take_unknown(name, limits, out, error);
+        } else if (f->kind == QN_FIELD_REPORTED && !json_is_null(value)) {
+            char name[sizeof error->param];
+            snprintf(name, sizeof name, "%s%s", prefix, key);
+            qn_api_request_warn(out, name, f->note);
+        } else if (!json_is_null(value)) {
+            refused = read_field(f, value, limits, out, error);
+            if (refused) add_prefix(prefix, error);
+        }
+        if (refused) return refused;
+    }
+    return 0;
+}
+
+int qn_api_request_read_fields(const char *text, size_t n, const qn_field *table, unsigned route,
+                               const qn_api_request_limits *limits, qn_api_request *out, qn_api_error *error)
+{
     qn_api_request_start(out, route);
     qn_status status = qn_json_parse("the body", text ? text : "", n, &out->body);
     if (status != QN_OK) {
@@ -102,13 +153,5 @@ int qn_api_request_read_fields(const char *text, size_t n, const qn_field *table
     if (!json_is_object(out->body))
         return qn_api_fail(error, 400, "invalid_json", NULL, "the body must be a JSON object, not %s",
                            type_name(out->body));
-    json_object_foreach(out->body, key, value)
-    {
-        const qn_field *f = find(table, key, route);
-        if (!f) return qn_api_fail(error, 400, "unknown_parameter", key, "unknown parameter: %s", key);
-        if (json_is_null(value)) continue;
-        int refused = read_field(f, value, limits, out, error);
-        if (refused) return refused;
-    }
-    return 0;
+    return qn_api_request_read_members(out->body, "", table, route, limits, out, error);
 }

@@ -1,0 +1,294 @@
+/* Messages of Anthropic's form: checked, and brought into that of chat templates. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "server/anthropic/request.h"
+#include "server/core/message.h"
+
+enum { PLACE_MAX = 96 };
+
+typedef struct {
+    qn_api_request *r;
+    qn_api_error *error;
+} reading;
+
+static int invalid(const reading *m, const char *place, const char *sentence)
+{
+    return qn_api_fail(m->error, 400, "invalid_value", place, "%s %s", place, sentence);
+}
+
+static int fail_memory(const reading *m)
+{
+    return qn_api_fail_status(m->error, qn_fail_nomem(0));
+}
+
+static const char *type_of(const json_t *block)
+{
+    return json_string_value(json_object_get(block, "type"));
+}
+
+static int is_given(const json_t *value)
+{
+    return value && !json_is_null(value);
+}
+
+/* ---- blocks -------------------------------------------------------------------------------------------- */
+
+/* A block that is not supported where it is. */
+static int refuse_block(const reading *m, const char *place, const char *type)
+{
+    static const struct {
+        const char *type, *why;
+    } known[] = {{"image", "images are not supported: the server takes only text"},
+                 {"document", "documents are not supported: put their text into a text block"},
+                 {"search_result", "search results are not supported: put their text into a text block"},
+                 {"tool_reference", "the server searches for no tools: put them into tools"},
+                 {"container_upload", "the server stores no files"}};
+    char param[PLACE_MAX + 8];
+    snprintf(param, sizeof param, "%s.type", place);
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i].type, type) == 0)
+            return qn_api_fail(m->error, 400, "unsupported_content", param, "%s: %s", param, known[i].why);
+    return qn_api_fail(m->error, 400, "unsupported_content", param,
+                       "%s: blocks of the type '%.64s' are not supported here", param, type);
+}
+
+/* Is each key one of known, a list that ends with NULL? "type" and "cache_control" always are. */
+static int check_keys(const reading *m, const json_t *block, const char *place, const char *const *known)
+{
+    const char *key;
+    json_t *value;
+    char param[PLACE_MAX + 80];
+    json_object_foreach((json_t *)block, key, value)
+    {
+        size_t k = 0;
+        if (json_is_null(value) || strcmp(key, "type") == 0 || strcmp(key, "cache_control") == 0) continue;
+        while (known[k] && strcmp(known[k], key) != 0) k++;
+        if (known[k]) continue;
+        snprintf(param, sizeof param, "%s.%.64s", place, key);
+        return qn_api_fail(m->error, 400, "unknown_parameter", param, "unknown parameter: %s", param);
+    }
+    qn_anthropic_note_cache(m->r, block);
+    return 0;
+}
+
+static int add_text(const reading *m, const json_t *block, const char *place, int is_first, qn_buf *text)
+{
+    /* "citations" is a field of answers. */
+    static const char *const known[] = {"text", "citations", NULL};
+    const json_t *content = json_object_get(block, "text");
+    int refused = check_keys(m, block, place, known);
+    if (refused) return refused;
+    if (!json_is_string(content)) return invalid(m, place, "must have a text");
+    if (!is_first) qn_buf_putc(text, '\n');
+    qn_buf_append(text, json_string_value(content), json_string_length(content));
+    return 0;
+}
+
+/* A string, or an array of text blocks: a line each. */
+static int read_texts(const reading *m, const json_t *content, const char *place, qn_buf *text)
+{
+    if (json_is_string(content)) {
+        qn_buf_append(text, json_string_value(content), json_string_length(content));
+        return 0;
+    }
+    if (!json_is_array(content)) return invalid(m, place, "must be a string or an array of blocks");
+    for (size_t i = 0; i < json_array_size(content); i++) {
+        const json_t *block = json_array_get(content, i);
+        const char *type = type_of(block);
+        char where[PLACE_MAX];
+        snprintf(where, sizeof where, "%s[%zu]", place, i);
+        if (!type) return invalid(m, where, "must be an object with a type");
+        int refused = strcmp(type, "text") == 0 ? add_text(m, block, where, i == 0, text)
+                                                : refuse_block(m, where, type);
+        if (refused) return refused;
+    }
+    return 0;
+}
+
+/* ---- messages ------------------------------------------------------------------------------------------ */
+
+/* Appends {role, content}, with a further key if its value is not NULL, which is shared. */
+static int append(const reading *m, const char *role, const qn_buf *text, const char *key,
+                  const json_t *value)
+{
+    json_t *message = qn_message_new(role, qn_message_text(text->data, text->length));
+    int failed = text->status != QN_OK;
+    if (value) failed |= qn_message_set(message, key, json_incref((json_t *)value));
+    failed |= json_array_append(m->r->chat, message);
+    json_decref(message);
+    return failed ? fail_memory(m) : 0;
+}
+
+static int add_result(const reading *m, const json_t *block, const char *place)
+{
+    static const char *const known[] = {"tool_use_id", "content", "is_error", NULL};
+    const json_t *id = json_object_get(block, "tool_use_id"), *content = json_object_get(block, "content");
+    const json_t *is_error = json_object_get(block, "is_error");
+    char where[PLACE_MAX];
+    qn_buf text = {0};
+    int refused = check_keys(m, block, place, known);
+    if (!refused && !json_string_length(id)) refused = invalid(m, place, "must have a tool_use_id");
+    if (!refused && is_given(is_error) && !json_is_boolean(is_error))
+        refused = invalid(m, place, "must have an is_error that is a boolean");
+    snprintf(where, sizeof where, "%s.is_error", place);
+    if (json_is_true(is_error))
+        qn_api_request_warn(m->r, where, "is not shown to the model: chat templates show the content alone");
+    snprintf(where, sizeof where, "%s.content", place);
+    if (!refused && is_given(content)) refused = read_texts(m, content, where, &text);
+    if (!refused) refused = append(m, "tool", &text, "tool_call_id", id);
+    qn_buf_free(&text);
+    return refused;
+}
+
+/* Results of tools become messages; the texts between them too, in their order. */
+static int read_user(const reading *m, const json_t *content, const char *place)
+{
+    qn_buf text = {0};
+    int refused = 0, has_text = 0;
+    if (json_is_array(content) && !json_array_size(content)) return invalid(m, place, "must not be empty");
+    for (size_t i = 0; i < json_array_size(content) && !refused; i++) {
+        const json_t *block = json_array_get(content, i);
+        const char *type = type_of(block);
+        char where[PLACE_MAX];
+        snprintf(where, sizeof where, "%s[%zu]", place, i);
+        if (!type) {
+            refused = invalid(m, where, "must be an object with a type");
+        } else if (strcmp(type, "text") == 0) {
+            refused = add_text(m, block, where, !has_text, &text);
+            has_text = 1;
+        } else if (strcmp(type, "tool_result") != 0) {
+            refused = refuse_block(m, where, type);
+        } else {
+            if (has_text) refused = append(m, "user", &text, NULL, NULL);
+            has_text = 0;
+            qn_buf_reset(&text);
+            if (!refused) refused = add_result(m, block, where);
+        }
+    }
+    if (!refused && !json_is_array(content)) {
+        refused = read_texts(m, content, place, &text);
+        has_text = 1;
+    }
+    if (!refused && has_text) refused = append(m, "user", &text, NULL, NULL);
+    qn_buf_free(&text);
+    return refused;
+}
+
+static int add_call(const reading *m, const json_t *block, const char *place, json_t *message)
+{
+    /* "caller" is a field of answers. */
+    static const char *const known[] = {"id", "name", "input", "caller", NULL};
+    const json_t *id = json_object_get(block, "id"), *name = json_object_get(block, "name"),
+                 *input = json_object_get(block, "input");
+    int refused = check_keys(m, block, place, known);
+    if (refused) return refused;
+    if (!json_string_length(id)) return invalid(m, place, "must have an id");
+    if (!json_string_length(name)) return invalid(m, place, "must have a name");
+    if (!json_is_object(input)) return invalid(m, place, "must have an input that is an object");
+    return qn_message_add_call(message, id, name, input) ? fail_memory(m) : 0;
+}
+
+static int add_thinking(const reading *m, const json_t *block, const char *place, qn_buf *reasoning)
+{
+    static const char *const known[] = {"thinking", "signature", NULL};
+    const json_t *content = json_object_get(block, "thinking");
+    int refused = check_keys(m, block, place, known);
+    if (refused) return refused;
+    if (!json_is_string(content)) return invalid(m, place, "must have a thinking that is a string");
+    if (reasoning->length) qn_buf_putc(reasoning, '\n');
+    qn_buf_append(reasoning, json_string_value(content), json_string_length(content));
+    return 0;
+}
+
+static int add_block(const reading *m, const json_t *block, const char *place, int *has_text, qn_buf *text,
+                     qn_buf *reasoning, json_t *message)
+{
+    const char *type = type_of(block);
+    if (!type) return invalid(m, place, "must be an object with a type");
+    if (strcmp(type, "text") == 0) {
+        const int is_first = !*has_text;
+        *has_text = 1;
+        return add_text(m, block, place, is_first, text);
+    }
+    if (strcmp(type, "thinking") == 0) return add_thinking(m, block, place, reasoning);
+    if (strcmp(type, "tool_use") == 0) return add_call(m, block, place, message);
+    if (strcmp(type, "redacted_thinking") != 0) return refuse_block(m, place, type);
+    qn_api_request_warn(m->r, place, "is not shown to the model: its text is encrypted");
+    return 0;
+}
+
+/* One message whatever its blocks are: thinking before the text, and calls behind it. */
+static int read_answer(const reading *m, const json_t *content, const char *place)
+{
+    qn_buf text = {0}, reasoning = {0};
+    json_t *message = json_object();
+    int refused = 0, has_text = 0;
+    if (!json_is_array(content)) refused = read_texts(m, content, place, &text);
+    for (size_t i = 0; i < json_array_size(content) && !refused; i++) {
+        char where[PLACE_MAX];
+        snprintf(where, sizeof where, "%s[%zu]", place, i);
+        refused = add_block(m, json_array_get(content, i), where, &has_text, &text, &reasoning, message);
+    }
+    if (!refused) {
+        int failed = text.status != QN_OK || reasoning.status != QN_OK;
+        failed |= qn_message_set(message, "role", json_string("assistant"));
+        failed |= qn_message_set(message, "content", qn_message_text(text.data, text.length));
+        if (reasoning.length)
+            failed |= qn_message_set(message, "reasoning_content",
+                                     qn_message_text(reasoning.data, reasoning.length));
+        failed |= json_array_append(m->r->chat, message);
+        if (failed) refused = fail_memory(m);
+    }
+    json_decref(message);
+    qn_buf_free(&text);
+    qn_buf_free(&reasoning);
+    return refused;
+}
+
+static int read_system(const reading *m, const json_t *content, const char *place)
+{
+    qn_buf text = {0};
+    int refused = read_texts(m, content, place, &text);
+    if (!refused) refused = append(m, "system", &text, NULL, NULL);
+    qn_buf_free(&text);
+    return refused;
+}
+
+static int read_message(const reading *m, const json_t *sent, size_t i)
+{
+    static const char *const known[] = {"role", "content", NULL};
+    const char *role = json_string_value(json_object_get(sent, "role"));
+    const json_t *content = json_object_get(sent, "content");
+    char place[PLACE_MAX], where[PLACE_MAX];
+    snprintf(place, sizeof place, "messages[%zu]", i);
+    if (!json_is_object(sent)) return invalid(m, place, "must be an object");
+    int refused = check_keys(m, sent, place, known);
+    if (refused) return refused;
+    snprintf(where, sizeof where, "messages[%zu].content", i);
+    if (!is_given(content)) return invalid(m, where, "is missing");
+    if (role && strcmp(role, "user") == 0) return read_user(m, content, where);
+    if (role && strcmp(role, "assistant") == 0) return read_answer(m, content, where);
+    if (role && strcmp(role, "system") == 0) return read_system(m, content, where);
+    snprintf(where, sizeof where, "messages[%zu].role", i);
+    return invalid(m, where, "must be user, assistant or system");
+}
+
+int qn_anthropic_read_messages(qn_api_request *r, qn_api_error *error)
+{
+    const reading m = {r, error};
+    const size_t n = json_array_size(r->messages);
+    if (!json_is_array(r->messages) || !n)
+        return invalid(&m, "messages", "must be an array that is not empty");
+    if (n > QN_REQUEST_MESSAGES_MAX)
+        return qn_api_fail(error, 400, "invalid_value", "messages",
+                           "messages has %zu elements, at most %d are allowed", n,
+                           (int)QN_REQUEST_MESSAGES_MAX);
+    r->chat = json_array();
+    if (!r->chat) return fail_memory(&m);
+    int refused = r->system ? read_system(&m, r->system, "system") : 0;
+    for (size_t i = 0; i < n && !refused; i++) refused = read_message(&m, json_array_get(r->messages, i), i);
+    if (!refused && r->warnings.status != QN_OK) refused = qn_api_fail_status(error, r->warnings.status);
+    return refused;
+}

@@ -1,0 +1,18 @@
+/* How many tokens the prompt of a request has, without a generation: for the routes of dialects that only
+ * count. A worker reads the body as for an answer and renders the chat; the loop replies. Loop thread only. */
+#ifndef QN_SERVER_CORE_COUNT_TOKENS_H
+#define QN_SERVER_CORE_COUNT_TOKENS_H
+
+#include "server/core/dialect.h"
+#include "server/http/exchange.h"
+
+/* Constant data. */
+typedef struct {
+    const qn_dialect *dialect; /* `read` and `read_messages`; nothing else of it is used */
+    /* Appends the answer, with the warnings of r. On a worker. */
+    void (*write)(const qn_api_request *r, int64_t n_tokens, qn_buf *out);
+} qn_count_route;
+
+void qn_count_tokens_begin(qn_exchange *ex, const qn_count_route *route);
+
+#endif

@@ -1,0 +1,30 @@
+/* Readers of fields that are no plain values, for the tables of all dialects (QN_FIELD_OWN). Each is named after
+ * the field that it reads, and its errors carry that name.
+ *
+ * A dialect that has the same value under another name writes its own reader. No sockets, no model. One thread at a
+ * time. */
+#ifndef QN_SERVER_CORE_FIELDS_FIELD_READERS_H
+#define QN_SERVER_CORE_FIELDS_FIELD_READERS_H
+
+#include "server/core/fields/request_fields.h"
+
+/* Checks "tools" in OpenAI's form; returns 0, or the HTTP status of a refusal. */
+int qn_api_request_check_tools(const json_t *tools, qn_api_error *error);
+
+qn_field_fn qn_field_read_max_tokens, qn_field_read_max_completion_tokens, qn_field_read_stop,
+    qn_field_read_stop_ids, qn_field_read_logit_bias, qn_field_read_seed, qn_field_read_stream_options,
+    qn_field_read_ping, qn_field_read_tools, qn_field_read_parallel_calls,
+    qn_field_read_completion_logprobs, qn_field_read_template_kwargs, qn_field_read_effort,
+    qn_field_read_reasoning_format, qn_field_read_truncation, qn_field_read_encoding;
+/* Checks what tool_choice says together with the tools, and writes those that may be called. The same. */
+int qn_api_request_finish_tools(qn_api_request *r, qn_api_error *error);
+/* The same of the form of answers (form_readers.c). */
+qn_field_fn qn_field_read_response_format, qn_field_read_json_schema, qn_field_read_regex, qn_field_read_ebnf,
+    qn_field_read_grammar, qn_field_read_choice, qn_field_read_structured_outputs, qn_field_read_guided_json,
+    qn_field_read_guided_regex, qn_field_read_guided_choice, qn_field_read_guided_grammar,
+    qn_field_read_tool_choice;
+/* The same of the sampler chain (field_readers_sampling.c). */
+qn_field_fn qn_field_read_samplers, qn_field_read_breakers, qn_field_read_bad_words,
+    qn_field_read_allowed_ids;
+
+#endif

@@ -1,0 +1,102 @@
+/* GET /props, /slots and /version: what the server is, and how busy. */
+#include <string.h>
+
+#include "base/json/json_write.h"
+#include "server/core/state.h"
+#include "server/llama/llama.h"
+#include "server/llama/settings.h"
+
+static void reply(qn_exchange *ex, qn_buf *b)
+{
+    qn_api_error error;
+    if (b->status == QN_OK) {
+        qn_exchange_reply(ex, 200, "application/json", NULL, b->data, b->length);
+    } else {
+        qn_api_fail_status(&error, b->status);
+        qn_exchange_fail(ex, &error);
+    }
+    qn_buf_free(b);
+}
+
+/* Those of a request that sets nothing. */
+static void put_default_settings(const qn_server *s, qn_buf *out)
+{
+    const qn_api_request_limits limits = qn_server_request_limits(s);
+    qn_api_request r;
+    qn_api_request_start(&r, 0);
+    qn_api_request_set_options(&r, &limits);
+    qn_json_key(out, "params");
+    qn_llama_write_settings(&r, UINT32_MAX, out);
+    qn_api_request_free(&r);
+}
+
+static void put_slot(const qn_server *s, int64_t id, int is_processing, qn_buf *out)
+{
+    qn_json_open(out, '{');
+    qn_json_put_int(out, "id", id);
+    qn_json_put_int(out, "n_ctx", s->info.context_size);
+    qn_json_put_bool(out, "speculative", s->options->n_draft > 0);
+    qn_json_put_bool(out, "is_processing", is_processing);
+    put_default_settings(s, out);
+    qn_json_close(out, '}');
+}
+
+void qn_route_llama_props(qn_exchange *ex)
+{
+    const qn_server *s = ex->server;
+    qn_buf b = {0};
+    qn_json_open(&b, '{');
+    qn_json_key(&b, "default_generation_settings");
+    put_slot(s, 0, 0, &b);
+    qn_json_put_int(&b, "total_slots", s->info.parallel_slots);
+    qn_json_put_text(&b, "model_alias", s->options->model_name);
+    /* Where the file lies is not the client's business. */
+    qn_json_put_text(&b, "model_path", s->options->model_name);
+    qn_json_put_bool(&b, "has_chat_template", s->info.has_chat_template);
+    qn_json_key(&b, "modalities");
+    qn_json_open(&b, '{');
+    qn_json_put_bool(&b, "vision", 0);
+    qn_json_put_bool(&b, "audio", 0);
+    qn_json_close(&b, '}');
+    qn_json_put_bool(&b, "endpoint_slots", 1);
+    qn_json_put_bool(&b, "endpoint_props", 0);
+    qn_json_put_bool(&b, "endpoint_metrics", 1);
+    qn_json_put_bool(&b, "is_sleeping", 0);
+    qn_json_key(&b, "build_info");
+    qn_buf_printf(&b, "\"quern-%s\"", qn_version());
+    qn_json_close(&b, '}');
+    reply(ex, &b);
+}
+
+/* Sequences are computed together and have no fixed places: the first slots are busy, as many as there are. */
+void qn_route_llama_slots(qn_exchange *ex)
+{
+    const qn_server *s = ex->server;
+    qn_buf b = {0};
+    qn_json_open(&b, '[');
+    for (int64_t i = 0; i < s->info.parallel_slots; i++) put_slot(s, i, i < s->n_generating, &b);
+    qn_json_close(&b, ']');
+    reply(ex, &b);
+}
+
+void qn_route_llama_version(qn_exchange *ex)
+{
+    qn_buf b = {0};
+    qn_json_open(&b, '{');
+    qn_json_put_text(&b, "version", qn_version());
+    qn_json_close(&b, '}');
+    reply(ex, &b);
+}
+
+void qn_route_llama_refused(qn_exchange *ex)
+{
+    qn_api_error error;
+    if (strcmp(ex->path, "/props") == 0)
+        qn_api_fail(&error, 501, "not_supported", NULL,
+                    "properties are not changed over HTTP: options of quern serve set them");
+    else
+        qn_api_fail(
+            &error, 501, "not_supported", NULL,
+            "slots have no caches of their own: POST /prompt-cache saves what is computed of all prompts");
+    qn_exchange_fail(ex, &error);
+}

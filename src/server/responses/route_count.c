@@ -1,0 +1,31 @@
+/* POST /v1/responses/input_tokens: the tokens of the prompt that the same body would give. */
+#include "base/json/json_write.h"
+#include "server/core/count_tokens.h"
+#include "server/core/write.h"
+#include "server/responses/request.h"
+#include "server/responses/responses.h"
+
+static int read_body(const char *text, size_t n, const qn_api_request_limits *limits, qn_api_request *out,
+                     qn_api_error *error)
+{
+    return qn_responses_read(text, n, QN_RESPONSES_COUNT, limits, out, error);
+}
+
+static const qn_dialect dialect = {
+    .read = read_body, .read_messages = qn_responses_read_items, .prompt_field = "input"};
+
+static void write_count(const qn_api_request *r, int64_t n_tokens, qn_buf *out)
+{
+    qn_json_open(out, '{');
+    qn_json_put_text(out, "object", "response.input_tokens");
+    qn_json_put_int(out, "input_tokens", n_tokens);
+    qn_write_warnings(r, out);
+    qn_json_close(out, '}');
+}
+
+static const qn_count_route route = {&dialect, write_count};
+
+void qn_route_responses_count(qn_exchange *ex)
+{
+    qn_count_tokens_begin(ex, &route);
+}
