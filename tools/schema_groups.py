@@ -37,7 +37,8 @@ def run(quern, suite):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "suite.jsonl")
         names = write_suite(suite, path)
-        out = subprocess.run([quern, "constrain", "bench", path, "seed:", "--json", "--names"], capture_output=True, text=True)
+        out = subprocess.run([quern, "constrain", "bench", path, "seed:", "--json", "--names"], capture_output=True,
+                             text=True)
     if out.returncode:
         sys.exit(out.stderr.strip())
     refused, others = {}, collections.defaultdict(list)
@@ -52,8 +53,9 @@ def run(quern, suite):
 
 def section(quern, suite):
     refused, others, counts = run(quern, suite)
-    lines = [f"Of the suite's {counts['schemas']} groups for draft 7 and 2020-12, {counts['passed']} pass and {counts['refused']} are refused. "
-             f"{len(others)} come out otherwise.", "", "| refused group | why |", "| --- | --- |"]
+    lines = [f"Of the suite's {counts['schemas']} groups for draft 7 and 2020-12, {counts['passed']} pass and "
+             f"{counts['refused']} are refused. {len(others)} come out otherwise.",
+             "", "| refused group | why |", "| --- | --- |"]
     cell = lambda s: s.replace("|", "\\|").replace("<", "&lt;")  # noqa: E731
     lines += [f"| {cell(name)} | {cell(why)} |" for name, why in refused.items()]
     if others:

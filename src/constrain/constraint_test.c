@@ -33,13 +33,13 @@ static int open_vocabulary(void **state)
     if (status != QN_OK) return -1;
     end_id = qn_tokenizer_find(tokenizer, "<|im_end|>", 10);
     if (end_id < 0 || qn_vocabulary_new(tokenizer, &end_id, 1, &vocabulary) != QN_OK) return -1;
-    mask = calloc(qn_vocabulary_mask_words(vocabulary), sizeof *mask);
+    mask = qn_calloc(qn_vocabulary_mask_words(vocabulary), sizeof *mask);
     return mask ? 0 : -1;
 }
 
 static int close_vocabulary(void **state)
 {
-    free(mask);
+    qn_free(mask);
     qn_vocabulary_release(vocabulary);
     qn_tokenizer_free(tokenizer);
     return 0;
@@ -188,6 +188,16 @@ static void test_schemas(void **state)
          "{\"propertyNames\": {\"pattern\": \"^[a-z]$\"}, \"minProperties\": 1, \"maxProperties\": 2}",
          {"{\"a\":1}", "{\"a\":1,\"b\":2}"},
          {"{}", "{\"ab\":1}", "{\"a\":1,\"b\":2,\"c\":3}"}},
+        {0,
+         "{\"type\": \"array\", \"items\": {\"type\": [\"number\", \"null\", \"string\"]}, \"uniqueItems\": "
+         "true}",
+         {"[1, 2.5, null, \"1\", \"null\", 10, -1]", "[1.0, 2]", "[0, 0.5]", "[]"},
+         {"[1,1]", "[1, 1.0]", "[null, null]", "[0, -0.0]", "[2.5, \"a\", 2.5]"}},
+        {0,
+         "{\"type\": \"array\", \"items\": {\"enum\": [1, 12, true]}, \"uniqueItems\": true, \"minItems\": "
+         "2}",
+         {"[1, 12, true]", "[true,12]", "[12.0, 1]"},
+         {"[1]", "[1,12,true,1]", "[1,1]"}},
         {0, "{\"format\": \"date\", \"type\": \"string\"}", {"\"2024-02-29\""}, {"\"2023-02-29\"", "\"x\""}},
     };
     for (size_t i = 0; i < sizeof examples / sizeof examples[0]; i++) check(&examples[i]);

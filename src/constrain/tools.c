@@ -10,6 +10,8 @@
 #include "constrain/json/any.h"
 #include "text/tools/tool_formats.h"
 
+enum { TOOLS_MAX = 1000 };
+
 typedef struct {
     const char *name;
     int32_t arguments; /* value: objects */
@@ -435,6 +437,8 @@ static qn_status compile(compiling *k, const qn_constraint_source *s, const json
     size_t n = json_array_size(list);
     if (!json_is_array(list) || n == 0)
         return qn_fail(QN_E_FORMAT, "tools: expected a list that is not empty");
+    if (n > TOOLS_MAX)
+        return qn_fail(QN_E_UNSUPPORTED, "tools: %zu of them, at most %d are taken", n, TOOLS_MAX);
     k->tools = qn_calloc(n, sizeof *k->tools);
     if (!k->tools) return QN_E_NOMEM;
     for (size_t i = 0; i < n; i++) QN_TRY(read_tool(k, s, json_array_get(list, i), i));

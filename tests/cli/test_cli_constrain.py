@@ -9,8 +9,8 @@ import pytest
 
 from support import QUERN, call, call_json, fixture
 
-CITY = {"type": "object", "properties": {"name": {"type": "string", "minLength": 1}, "people": {"type": "integer", "minimum": 0}},
-        "required": ["name", "people"], "additionalProperties": False}
+CITY = {"type": "object", "required": ["name", "people"], "additionalProperties": False,
+        "properties": {"name": {"type": "string", "minLength": 1}, "people": {"type": "integer", "minimum": 0}}}
 
 
 @pytest.fixture
@@ -39,7 +39,8 @@ def test_what_is_enforced(write):
 
 def test_annotations(write):
     said = check(write("s", {"type": "string", "format": "slug", "x-order": 1}))
-    assert {(a["pointer"], a["keyword"]) for a in said["annotations"]} == {("/format", "format"), ("/x-order", "x-order")}
+    assert {(a["pointer"], a["keyword"]) for a in said["annotations"]} == {("/format", "format"),
+                                                                           ("/x-order", "x-order")}
     assert "annotation: /format: " in call("constrain", "check", write("s", {"format": "slug"})).stdout.decode()
 
 
@@ -87,6 +88,20 @@ def test_bad_files(write):
     assert call("constrain", "look", "x").returncode == 2
 
 
+def test_hostile_schemas(write):
+    """Deep, large, without end: an answer in a sentence, soon."""
+    deep = write("deep", '{"not":' * 3000 + "{}" + "}" * 3000)
+    done = call("constrain", "check", deep, timeout=20)
+    assert done.returncode == 1 and "nested deeper" in done.stderr.decode()
+    for schema, keyword in [({"pattern": "^((a{1000}){1000}){1000}$"}, "pattern"),
+                            ({"pattern": "(" * 500 + "a" + ")" * 500}, "pattern"),
+                            ({"properties": {"a": {"pattern": "*"}}}, "pattern")]:
+        said = json.loads(call("constrain", "check", write("s", schema), "--json", timeout=60).stdout)
+        assert f": {keyword}: " in said["refused"]
+    endless = call("constrain", "check", write("s", {"$ref": "#"}), write("i", "1"), timeout=20)
+    assert endless.returncode == 1 and (endless.stdout + endless.stderr)
+
+
 # ---- bench ----
 
 LINES = [
@@ -116,7 +131,8 @@ def test_bench_counts(tmp_path, zipped):
 
 def test_bench_refuses(tmp_path):
     path = tmp_path / "x.jsonl"
-    for text, why in [("{}\n", "line 1: a line must have"), ('{"schema": true, "tests": [1]}', "line 1: test 0 must have"),
+    for text, why in [("{}\n", "line 1: a line must have"),
+                      ('{"schema": true, "tests": [1]}', "line 1: test 0 must have"),
                       ("\n{\n", "line 2: "), ('{"schema": true, "tests": [{"valid": 1, "data": 1}]}', "test 0")]:
         path.write_text(text)
         done = call("constrain", "bench", path, "seed:")
@@ -137,5 +153,6 @@ def test_a_folder_with_a_tokenizer_alone(tmp_path):
 
 def test_the_list_of_refused_groups_is_fresh():
     suite = fixture("json_schema/test_suite.jsonl.gz")
-    done = subprocess.run([sys.executable, "tools/schema_groups.py", "--check", QUERN, suite], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "tools/schema_groups.py", "--check", QUERN, suite], capture_output=True,
+                          text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -302,6 +302,7 @@ static qn_status build_texts(qn_dfa_work *w, const qn_text_ref *texts, size_t n,
     qsort(sorted, n, sizeof *sorted, compare_texts);
     text_set t = {.nodes = qn_arena_alloc(&w->arena, sizeof *t.nodes * (longest + 1)), .n_nodes = 1};
     if (!t.nodes) return QN_E_NOMEM;
+    QN_TRY(qn_dfa_array_room(w, &t.edges, 1, sizeof(edge))); /* never NULL, even without an edge */
     t.nodes[0] = (struct node){0, 0};
     for (size_t i = 0; i < n; i++) {
         size_t common = 0;

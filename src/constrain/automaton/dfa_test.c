@@ -196,6 +196,38 @@ static void test_random_operations(void **state)
     }
 }
 
+/* Automata whose cycles are loops of one state are made minimal by another way than others. */
+static void test_loops(void **state)
+{
+    for (seed_now = 2000; seed_now < 6000; seed_now++) {
+        n_drawn = 0;
+        int32_t n = 2 + (int32_t)draw(12), next[16 * 4] = {0};
+        uint8_t accepts[16] = {0}, class_of[256] = {0};
+        class_of['a'] = 1, class_of['b'] = 2, class_of['c'] = 3;
+        for (int32_t s = 1; s < n; s++) {
+            accepts[s] = draw(3) == 0;
+            for (int c = 1; c < 4; c++) {
+                next[s * 4 + c] = draw(3) == 0 ? s : (int32_t)draw((uint64_t)s); /* itself, or one before */
+                if (draw(8) == 0) next[s * 4 + c] = draw(40) ? 0 : n - 1;        /* at times a longer cycle */
+            }
+        }
+        qn_dfa *d = NULL;
+        must(qn_dfa_new(n, 4, class_of, next, accepts, n - 1, NULL, &d));
+        check_form(d);
+        for (int k = 0; k < 50; k++) {
+            char text[8];
+            size_t length = draw(9);
+            int32_t s = n - 1;
+            for (size_t i = 0; i < length; i++) {
+                text[i] = (char)('a' + draw(3));
+                s = next[s * 4 + class_of[(uint8_t)text[i]]];
+            }
+            assert_int_equal(qn_dfa_accepts(d, text, length), accepts[s]);
+        }
+        qn_dfa_release(d);
+    }
+}
+
 /* Three and more parts at once are the same as two by two. */
 static void test_chains(void **state)
 {
@@ -388,6 +420,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random_operations),
         cmocka_unit_test(test_chains),
+        cmocka_unit_test(test_loops),
         cmocka_unit_test(test_texts),
         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_same_language),

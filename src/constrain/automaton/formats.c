@@ -10,13 +10,7 @@
 /* RFC 3986 and 3987, RFC 4291, RFC 5321 and 6531, RFC 6570, RFC 6901, appendix A of RFC 3339. */
 #define OCTET "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
 #define IPV4 OCTET "(?:\\." OCTET "){3}"
-#define H16 "[\\dA-Fa-f]{1,4}"
-#define LS32 "(?:" H16 ":" H16 "|" IPV4 ")"
-#define IPV6                                                                                                \
-    "(?:(?:" H16 ":){6}" LS32 "|::(?:" H16 ":){5}" LS32 "|(?:" H16 ")?::(?:" H16 ":){4}" LS32 "|(?:(?:" H16 \
-    ":){0,1}" H16 ")?::(?:" H16 ":){3}" LS32 "|(?:(?:" H16 ":){0,2}" H16 ")?::(?:" H16 ":){2}" LS32         \
-    "|(?:(?:" H16 ":){0,3}" H16 ")?::" H16 ":" LS32 "|(?:(?:" H16 ":){0,4}" H16 ")?::" LS32 "|(?:(?:" H16   \
-    ":){0,5}" H16 ")?::" H16 "|(?:(?:" H16 ":){0,6}" H16 ")?::)"
+#define IPV6 "\\u{1}" /* stands for an address: see put_addresses */
 #define PERCENT "%[\\dA-Fa-f]{2}"
 #define PLAIN "A-Za-z\\d\\-._~!$&'()*+,;="
 #define UCS                                                                                             \
@@ -62,7 +56,6 @@ static const struct {
 } PATTERNS[] = {
     {"duration", "P(?:(?:\\d+Y(?:" MONTHS ")?|" MONTHS "|" DAYS ")(?:" CLOCK ")?|" CLOCK "|\\d+W)"},
     {"ipv4", IPV4},
-    {"ipv6", IPV6},
     {"uri", URI("", "")},
     {"uri-reference", URI("", "") "|" RELATIVE("", "")},
     {"iri", URI(UCS, PRIVATE)},
@@ -74,11 +67,152 @@ static const struct {
     {"uuid", "[\\dA-Fa-f]{8}(?:-[\\dA-Fa-f]{4}){3}-[\\dA-Fa-f]{12}"},
 };
 
-static qn_status from_pattern(const qn_dfa_work *w, const char *pattern, qn_dfa **out)
+/* --- IPv6: up to eight groups of up to four hexadecimal digits; an IPv4 address may stand for the last two, and
+ * "::" once for one group or more. As a regular expression it is slow to compile: what it may still be is much. --- */
+
+typedef struct {
+    uint8_t n_groups; /* begun; an IPv4 address counts two */
+    uint8_t is_short; /* "::" was there */
+    uint8_t n_digits; /* of this group; 0: behind a colon, or at the begin */
+    uint8_t n_colons; /* just before */
+    uint8_t octet;    /* what its digits are as a number up to 255 */
+    uint8_t n_dots;
+    uint8_t unused[2];
+} address_state;
+
+/* The digits of an octet so far: no octet; "0"; "1"; "2"; "3" to "9"; two digits that any third may follow; "25"; an
+ * octet that takes no further digit. */
+enum { OCTET_NONE, OCTET_0, OCTET_1, OCTET_2, OCTET_3, OCTET_TWO, OCTET_25, OCTET_FULL };
+
+static uint8_t octet_behind(uint8_t octet, int is_first, uint8_t byte)
+{
+    if (byte < '0' || byte > '9') return OCTET_NONE;
+    if (is_first) return byte > '2' ? OCTET_3 : (uint8_t)(OCTET_0 + byte - '0');
+    switch (octet) {
+    case OCTET_1:
+        return OCTET_TWO;
+    case OCTET_2:
+        return byte < '5' ? OCTET_TWO : byte == '5' ? OCTET_25 : OCTET_FULL;
+    case OCTET_3:
+    case OCTET_TWO:
+        return OCTET_FULL;
+    case OCTET_25:
+        return byte < '6' ? OCTET_FULL : OCTET_NONE;
+    default:
+        return OCTET_NONE;
+    }
+}
+
+static int move_address(const void *context, uint32_t *words, uint8_t byte)
+{
+    address_state s;
+    memcpy(&s, words, sizeof s);
+    if (byte == ':') {
+        if (s.n_dots) return 0;
+        if (s.n_digits == 0 && s.n_groups && s.n_colons == 0) return 0;
+        if (s.n_colons == 2 || (s.n_colons == 1 && s.is_short)) return 0;
+        if (s.n_digits && s.n_groups == 8) return 0;
+        s.is_short |= s.n_colons == 1;
+        s.n_colons++;
+        s.n_digits = s.octet = 0;
+    } else if (byte == '.') {
+        if (!s.octet || s.n_dots == 3 || !s.n_digits) return 0;
+        if (s.n_dots == 0) {
+            if (s.n_groups == 8 || (!s.is_short && s.n_groups != 7)) return 0;
+            s.n_groups++;
+        }
+        s.n_dots++;
+        s.n_digits = s.octet = 0;
+    } else {
+        if (s.n_digits == 0 && s.n_dots == 0) {
+            if (s.n_colons == 1 && s.n_groups == 0) return 0; /* ":1" */
+            s.n_groups++;
+            if (s.n_groups > 8 || (s.is_short && s.n_groups > 7)) return 0;
+        }
+        s.n_colons = 0;
+        if (++s.n_digits > 4) return 0;
+        s.octet = octet_behind(s.octet, s.n_digits == 1, byte);
+        if (s.n_dots && !s.octet) return 0;
+        /* An octet matters only where an IPv4 address fits. */
+        if (!s.n_dots && (s.is_short ? s.n_groups > 6 : s.n_groups != 7)) s.octet = OCTET_NONE;
+    }
+    memcpy(words, &s, sizeof s);
+    return 1;
+}
+
+static int accepts_address(const void *context, const uint32_t *words)
+{
+    address_state s;
+    memcpy(&s, words, sizeof s);
+    if (s.n_dots) return s.n_dots == 3 && s.n_digits && (s.is_short || s.n_groups == 8);
+    if (s.n_colons) return s.n_colons == 2;
+    return s.n_digits && (s.is_short || s.n_groups == 8);
+}
+
+static qn_status ipv6(qn_dfa_work *w, qn_dfa **out)
+{
+    qn_explorer e = {.n_words = sizeof(address_state) / sizeof(uint32_t),
+                     .move = move_address,
+                     .accepts = accepts_address};
+    qn_explorer_classes(&e, "0125:.", "3469af");
+    for (int b = 'A'; b <= 'F'; b++) e.class_of[b] = e.class_of[b | 32];
+    address_state start = {0};
+    return qn_dfa_explore(w, &e, &start, out);
+}
+
+/* The texts of d with an address in place of each character U+0001, which stands in one place of the pattern: one
+ * state has an edge with it, and behind it comes what begins no address and goes on with none. */
+static qn_status put_addresses(qn_dfa_work *w, const qn_dfa *d, qn_dfa **out)
+{
+    qn_dfa *a;
+    QN_TRY(ipv6(w, &a));
+    int32_t n = d->n_states + a->n_states, n_classes = 0, at = 0;
+    uint8_t class_of[256], byte_of[256];
+    for (int b = 0; b < 256; b++) {
+        int32_t c = 0;
+        while (c < n_classes &&
+               (d->class_of[byte_of[c]] != d->class_of[b] || a->class_of[byte_of[c]] != a->class_of[b]))
+            c++;
+        if (c == n_classes) byte_of[n_classes++] = (uint8_t)b;
+        class_of[b] = (uint8_t)c;
+    }
+    qn_status s = QN_OK;
+    int32_t *next = qn_arena_calloc(&w->arena, (size_t)n * (size_t)n_classes, sizeof *next);
+    uint8_t *accepts = qn_arena_calloc(&w->arena, (size_t)n, 1);
+    if (!next || !accepts) s = QN_E_NOMEM;
+    while (at < d->n_states && !qn_dfa_step(d, at, 1)) at++;
+    for (int32_t i = 0; i < n && s == QN_OK; i++) {
+        int in_address = i >= d->n_states;
+        int32_t state = in_address ? i - d->n_states : a->start; /* of a; meaningful at `at` too */
+        if (!in_address) accepts[i] = d->flags[i] & QN_DFA_ACCEPTS;
+        for (int32_t c = 0; c < n_classes; c++) {
+            int32_t in_a = in_address || i == at ? qn_dfa_step(a, state, byte_of[c]) : 0, to;
+            if (in_a) {
+                to = d->n_states + in_a;
+            } else if (in_address) {
+                to = a->flags[state] & QN_DFA_ACCEPTS ? qn_dfa_step(d, qn_dfa_step(d, at, 1), byte_of[c]) : 0;
+            } else {
+                to = byte_of[c] == 1 ? 0 : qn_dfa_step(d, i, byte_of[c]);
+            }
+            next[(size_t)i * (size_t)n_classes + (size_t)c] = to;
+        }
+    }
+    qn_dfa_limits limits = qn_dfa_work_limits(w);
+    if (s == QN_OK) s = qn_dfa_new(n, n_classes, class_of, next, accepts, d->start, &limits, out);
+    qn_dfa_release(a);
+    return s;
+}
+
+static qn_status from_pattern(qn_dfa_work *w, const char *pattern, qn_dfa **out)
 {
     qn_dfa_limits limits = qn_dfa_work_limits(w);
     limits.pattern_bytes_max = 1 << 20;
-    return qn_dfa_regex(pattern, strlen(pattern), QN_REGEX_WHOLE, &limits, out);
+    if (!strstr(pattern, IPV6)) return qn_dfa_regex(pattern, strlen(pattern), QN_REGEX_WHOLE, &limits, out);
+    qn_dfa *d;
+    QN_TRY(qn_dfa_regex(pattern, strlen(pattern), QN_REGEX_WHOLE, &limits, &d));
+    qn_status s = put_addresses(w, d, out);
+    qn_dfa_release(d);
+    return s;
 }
 
 /* --- Host names: labels of 1 to 63 letters, digits and hyphens, which stand at no edge; 253 bytes at most. The
@@ -177,6 +311,7 @@ static qn_status format(qn_dfa_work *w, const char *name, qn_dfa **out)
     if (!strcmp(name, "date")) return qn_dfa_dates(w, QN_DATE, out);
     if (!strcmp(name, "time")) return qn_dfa_dates(w, QN_TIME, out);
     if (!strcmp(name, "date-time")) return qn_dfa_dates(w, QN_DATE | QN_TIME, out);
+    if (!strcmp(name, "ipv6")) return ipv6(w, out);
     if (!strcmp(name, "hostname")) return host(w, (host_rules){4, 0}, out);
     if (!strcmp(name, "email")) return email(w, 0, out);
     if (!strcmp(name, "idn-email")) return email(w, 1, out);

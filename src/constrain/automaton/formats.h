@@ -1,4 +1,10 @@
-/* The formats of the JSON schema drafts as automata over the text of the string. Any thread. */
+/* The formats of the JSON schema drafts as automata over the text of the string. Any thread.
+ *
+ * No text is accepted that the format refuses, except by idn-email, whose domain is held to letters, marks and digits
+ * that IDNA nearly takes. These texts are refused although they are valid: labels of a hostname that begin with
+ * "xn--" (what they stand for is not checked); a hostname of more than 60 labels, or an email's domain of more than
+ * 15; a leap second at an offset that is no multiple of 15 minutes; an address literal of an email that is neither
+ * IPv4 nor IPv6. An email's local part has at most 64 bytes. */
 #ifndef QN_CONSTRAIN_AUTOMATON_FORMATS_H
 #define QN_CONSTRAIN_AUTOMATON_FORMATS_H
 

@@ -73,6 +73,41 @@ static void test_every_time(void **state)
     qn_dfa_release(d);
 }
 
+/* The automaton of addresses is that of RFC 4291's nine forms as RFC 3986 writes them down. */
+static void test_every_address(void **state)
+{
+#define OCTET "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
+#define H16 "[\\dA-Fa-f]{1,4}"
+#define LS32 "(?:" H16 ":" H16 "|" OCTET "(?:\\." OCTET "){3})"
+    static const char nine[] =
+        "(?:" H16 ":){6}" LS32 "|::(?:" H16 ":){5}" LS32 "|(?:" H16 ")?::(?:" H16 ":){4}" LS32 "|(?:(?:" H16
+        ":){0,1}" H16 ")?::(?:" H16 ":){3}" LS32 "|(?:(?:" H16 ":){0,2}" H16 ")?::(?:" H16 ":){2}" LS32
+        "|(?:(?:" H16 ":){0,3}" H16 ")?::" H16 ":" LS32 "|(?:(?:" H16 ":){0,4}" H16 ")?::" LS32 "|(?:(?:" H16
+        ":){0,5}" H16 ")?::" H16 "|(?:(?:" H16 ":){0,6}" H16 ")?::";
+    qn_dfa *a = NULL, *b = format("ipv6");
+    assert_int_equal(qn_dfa_regex(nine, sizeof nine - 1, QN_REGEX_WHOLE, NULL, &a), QN_OK);
+    assert_true(qn_dfa_equal(a, b));
+    qn_dfa_release(a);
+    qn_dfa_release(b);
+    static const struct {
+        const char *name, *before, *behind;
+    } places[] = {{"uri", "a://u@[", "]:8/p"},
+                  {"uri-reference", "//[", "]"},
+                  {"iri", "a://[", "]/\xc3\xa9"},
+                  {"email", "a@[IPv6:", "]"}};
+    static const char *const inside[] = {
+        "::1", "1:2:3:4:5:6:7:8", "::ffff:1.2.3.4", "1::2::3", ":::", "1:2", "\x01", ""};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        qn_dfa *d = format(places[i].name);
+        for (size_t k = 0; k < sizeof inside / sizeof *inside; k++) {
+            char text[100];
+            int n = snprintf(text, sizeof text, "%s%s%s", places[i].before, inside[k], places[i].behind);
+            if (qn_dfa_accepts(d, text, (size_t)n) != (k < 3)) fail_msg("%s: %s", places[i].name, text);
+        }
+        qn_dfa_release(d);
+    }
+}
+
 static void test_names(void **state)
 {
     qn_dfa *d = NULL;
@@ -200,9 +235,9 @@ static void test_allocations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_date), cmocka_unit_test(test_every_time),
-        cmocka_unit_test(test_names),      cmocka_unit_test(test_more),
-        cmocka_unit_test(test_suite),      cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_every_date),    cmocka_unit_test(test_every_time), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_every_address), cmocka_unit_test(test_more),       cmocka_unit_test(test_suite),
+        cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

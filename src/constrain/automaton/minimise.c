@@ -1,6 +1,9 @@
-/* Minimal automata: states that no start reaches or that reach no end go, the rest is split into classes of
- * equal states (A. Valmari, "Fast brief practical DFA minimization", 2012: the partition of states and the one
- * of transitions refine each other, O(m log n) for m transitions that are not dead). */
+/* Minimal automata: states that no start reaches or that reach no end go, equal ones become one.
+ *
+ * If no cycle is longer than one state (finite sets, fixed forms, most patterns), states are numbered by their rows
+ * when all that they lead to is numbered. Else they are split into classes of equal states (A. Valmari, "Fast
+ * brief practical DFA minimization", 2012: the partition of states and the one of transitions refine each other,
+ * O(m log n) for m transitions that are not dead). */
 #include <string.h>
 
 #include "base/mem.h"
@@ -163,10 +166,164 @@ static qn_status drop_dead(qn_dfa_work *w, graph *g, const uint8_t *accepts)
     return QN_OK;
 }
 
+/* --- Automata whose cycles are loops of one state --- */
+
+enum { UNKNOWN = -1, ON_THE_WAY = -2, SELF = INT32_MAX, GUESSES_MAX = 8 };
+
+typedef struct {
+    qn_dfa_work *w;
+    int32_t n_letters;
+    const int32_t *next;
+    const uint8_t *accepts;
+    int32_t *block; /* of each state; UNKNOWN, ON_THE_WAY */
+    int32_t n_blocks;
+    qn_dfa_rows rows;    /* accepts, then the block behind each letter, or SELF */
+    qn_dfa_array of_row; /* int32_t: the block that a row says; UNKNOWN: it was asked for in vain */
+    uint32_t *row;
+} numbering;
+
+/* The block of the row; UNKNOWN if there is none. *id is the row's number. */
+static qn_status look_up(numbering *m, int32_t *id, int32_t *out)
+{
+    int is_new;
+    QN_TRY(qn_dfa_rows_add(m->w, &m->rows, m->row, (size_t)m->n_letters + 1, id, &is_new));
+    if (is_new) {
+        QN_TRY(qn_dfa_array_room(m->w, &m->of_row, 1, sizeof(int32_t)));
+        ((int32_t *)m->of_row.at)[m->of_row.n++] = UNKNOWN;
+    }
+    *out = ((int32_t *)m->of_row.at)[*id];
+    return QN_OK;
+}
+
+/* A state that loops may be equal to one that it leads to: then its row says the same if it loops there. It may
+ * else be equal to a state with the same loops, which has the same row. *out -2: too many to try. */
+static qn_status guess_loop(numbering *m, int32_t *out)
+{
+    uint32_t *row = m->row + 1, guesses[GUESSES_MAX];
+    int32_t n_guesses = 0, id;
+    uint8_t *is_loop = qn_arena_calloc(&m->w->arena, (size_t)m->n_letters, 1);
+    if (!is_loop) return QN_E_NOMEM;
+    for (int32_t c = 0; c < m->n_letters; c++) {
+        is_loop[c] = row[c] == SELF;
+        int32_t k = 0;
+        while (k < n_guesses && guesses[k] != row[c]) k++;
+        if (row[c] == SELF || row[c] == 0 || k < n_guesses) continue;
+        if (n_guesses == GUESSES_MAX) {
+            *out = ON_THE_WAY;
+            return QN_OK;
+        }
+        guesses[n_guesses++] = row[c];
+    }
+    *out = UNKNOWN;
+    for (int32_t k = 0; k < n_guesses && *out == UNKNOWN; k++) {
+        int32_t block;
+        for (int32_t c = 0; c < m->n_letters; c++) row[c] = is_loop[c] ? guesses[k] : row[c];
+        QN_TRY(look_up(m, &id, &block));
+        if (block == (int32_t)guesses[k]) *out = block;
+    }
+    for (int32_t c = 0; c < m->n_letters; c++) row[c] = is_loop[c] ? SELF : row[c];
+    return QN_OK;
+}
+
+/* All that the state leads to is numbered. *is_simple 0: another way must be taken. */
+static qn_status number_one(numbering *m, int32_t s, int *is_simple)
+{
+    const int32_t *next = m->next + (size_t)s * (size_t)m->n_letters;
+    int has_loop = 0, is_alive = m->accepts[s];
+    m->row[0] = m->accepts[s];
+    for (int32_t c = 0; c < m->n_letters; c++) {
+        m->row[1 + c] = next[c] == s ? SELF : (uint32_t)m->block[next[c]];
+        has_loop |= next[c] == s;
+        is_alive |= next[c] != s && m->block[next[c]] != 0;
+    }
+    m->block[s] = 0;
+    if (!is_alive) return QN_OK;
+    int32_t id, block = UNKNOWN;
+    if (has_loop) {
+        QN_TRY(guess_loop(m, &block));
+        *is_simple = block != ON_THE_WAY;
+        if (!*is_simple) return QN_OK;
+    }
+    if (block == UNKNOWN) {
+        QN_TRY(look_up(m, &id, &block));
+        if (block == UNKNOWN) {
+            block = m->n_blocks++;
+            ((int32_t *)m->of_row.at)[id] = block;
+            if (has_loop) { /* states that lead here like this one are the same */
+                int32_t known;
+                for (int32_t c = 0; c < m->n_letters; c++) {
+                    if (m->row[1 + c] == SELF) m->row[1 + c] = (uint32_t)block;
+                }
+                QN_TRY(look_up(m, &id, &known));
+                ((int32_t *)m->of_row.at)[id] = block;
+            }
+        }
+    }
+    m->block[s] = block;
+    return QN_OK;
+}
+
+/* *is_simple 0: there is a longer cycle; block is void then. */
+static qn_status number_states(numbering *m, int32_t n_states, const int32_t *starts, int32_t n_starts,
+                               int *is_simple)
+{
+    typedef struct {
+        int32_t state, letter;
+    } place;
+    place *stack = qn_arena_alloc(&m->w->arena, sizeof *stack * (size_t)n_states);
+    if (!stack) return QN_E_NOMEM;
+    for (int32_t s = 0; s < n_states; s++) m->block[s] = UNKNOWN;
+    m->block[0] = 0;
+    for (int32_t i = 0; i < n_starts; i++) {
+        size_t n = 0;
+        if (m->block[starts[i]] != UNKNOWN) continue;
+        m->block[starts[i]] = ON_THE_WAY;
+        stack[n++] = (place){starts[i], 0};
+        while (n) {
+            place *top = &stack[n - 1];
+            const int32_t *row = m->next + (size_t)top->state * (size_t)m->n_letters;
+            int32_t c = top->letter, t = 0;
+            for (; c < m->n_letters; c++) {
+                t = row[c];
+                if (t == top->state || m->block[t] >= 0) continue;
+                break;
+            }
+            if (c < m->n_letters) {
+                if (m->block[t] == ON_THE_WAY) {
+                    *is_simple = 0;
+                    return QN_OK;
+                }
+                top->letter = c + 1;
+                m->block[t] = ON_THE_WAY;
+                stack[n++] = (place){t, 0};
+                continue;
+            }
+            QN_TRY(number_one(m, top->state, is_simple));
+            if (!*is_simple) return QN_OK;
+            QN_TRY(qn_dfa_work_steps(m->w, 1 + m->n_letters / 8));
+            n--;
+        }
+    }
+    for (int32_t s = 0; s < n_states; s++) {
+        if (m->block[s] == UNKNOWN) m->block[s] = 0;
+    }
+    return QN_OK;
+}
+
 qn_status qn_dfa_minimise(qn_dfa_work *w, int32_t n_states, int32_t n_letters, const int32_t *next,
                           const uint8_t *accepts, const int32_t *starts, int32_t n_starts, int32_t *block,
                           int32_t *n_blocks)
 {
+    int is_simple = 1;
+    numbering by_row = {
+        .w = w, .n_letters = n_letters, .next = next, .accepts = accepts, .block = block, .n_blocks = 1};
+    by_row.row = qn_arena_alloc(&w->arena, sizeof *by_row.row * ((size_t)n_letters + 1));
+    if (!by_row.row) return QN_E_NOMEM;
+    QN_TRY(number_states(&by_row, n_states, starts, n_starts, &is_simple));
+    if (is_simple) {
+        *n_blocks = by_row.n_blocks;
+        return QN_OK;
+    }
     graph g = {.n_states = n_states, .n_letters = n_letters, .next = next};
     QN_TRY(find_edges(w, &g, starts, n_starts));
     QN_TRY(drop_dead(w, &g, accepts));

@@ -14,8 +14,8 @@
 enum {
     DIGITS_MAX = 1200,   /* of a bound */
     EXPONENT_MAX = 2000, /* of a bound and of what is compared with it */
-    FRACTION_MAX = 17,   /* digits behind the point if an exponent comes and the number is divided */
-    DIVISOR_MAX = 20000, /* a divisor without its factors of 10 */
+    FRACTION_MAX = 16,   /* digits behind the point if an exponent comes and the number is divided */
+    DIVISOR_MAX = 4096,  /* a divisor without its factors of 10 */
 };
 
 /* --- Decimal texts --- */
@@ -179,9 +179,22 @@ static uint32_t compare_exponent(const exponent_state *e, int is_minus, int32_t 
     return is_minus ? MORE - order : order;
 }
 
-static void number_classes(qn_explorer *e)
+/* Digits that what is demanded does not tell apart are one class: told[d] is not 0 if digit d has its own. */
+static void number_classes(qn_explorer *e, const uint8_t told[10])
 {
-    qn_explorer_classes(e, "0123456789+-.e", "EE");
+    qn_explorer_classes(e, "+-.e0", "");
+    e->class_of['E'] = e->class_of['e'];
+    for (int d = 1; d < 10; d++) {
+        if (d == 1 || told[d] || told[d - 1]) e->n_classes++;
+        e->class_of['0' + d] = (uint8_t)(e->n_classes - 1);
+    }
+}
+
+static void tell_exponent(uint8_t told[10], int32_t exponent)
+{
+    uint8_t digits[10];
+    int n = digits_of((uint32_t)(exponent < 0 ? -exponent : exponent), digits);
+    for (int i = 0; i < n; i++) told[digits[i]] = 1;
 }
 
 /* --- Any number --- */
@@ -346,7 +359,10 @@ static qn_status bound_automaton(qn_dfa_work *w, const char *text, const char *w
     bound b = {.is_upper = is_upper, .is_exclusive = is_exclusive};
     QN_TRY(parse_decimal(text, what, &b.limit));
     qn_explorer e = {.context = &b};
-    number_classes(&e);
+    uint8_t told[10] = {0};
+    for (int32_t i = 0; i < b.limit.n; i++) told[b.limit.digits[i]] = 1;
+    if (b.limit.n) tell_exponent(told, b.limit.exponent - 1);
+    number_classes(&e, told);
     if (b.limit.n == 0) {
         sign_state start = {.phase = BEGIN, .is_zero = 1};
         e.n_words = sizeof start / sizeof(uint32_t);
@@ -368,6 +384,7 @@ typedef struct {
     uint32_t part;
     int32_t zeros, places;
     int32_t n_scaled_max; /* digits behind the point of spellings with an exponent */
+    int is_one;           /* the divisor is 1 */
     uint8_t *powers;      /* [part] the least power of 10 that makes a remainder 0; NEVER: none does */
 } divisor;
 
@@ -429,7 +446,10 @@ static int move_divisor(const void *context, uint32_t *words, uint8_t byte)
     if (to == E) {
         uint32_t power = s.is_zero ? 0 : d->powers[s.scaled_rest];
         if (!s.is_zero && (s.is_odd || power == NEVER)) return 0;
-        int32_t least = (int32_t)s.n_scaled - d->places + d->zeros + (int32_t)power;
+        /* For whole numbers, all with a point need the exponent that Python writes at least. The others are rare, and
+         * states stay few. */
+        int32_t n = d->is_one && s.n_scaled ? d->n_scaled_max : (int32_t)s.n_scaled;
+        int32_t least = n - d->places + d->zeros + (int32_t)power;
         divisor_state fresh = {.is_zero = s.is_zero, .threshold = s.is_zero ? 0 : (uint32_t)(OFFSET + least)};
         s = fresh;
     }
@@ -470,6 +490,7 @@ static qn_status divisor_automaton(qn_dfa_work *w, const char *text, const char 
     d.part = (uint32_t)part;
     d.n_scaled_max = (int32_t)(8192 / part);
     if (d.n_scaled_max > FRACTION_MAX) d.n_scaled_max = FRACTION_MAX;
+    d.is_one = part == 1 && d.places == 0 && d.zeros == 0;
     d.powers = qn_arena_alloc(&w->arena, part);
     if (!d.powers) return QN_E_NOMEM;
     for (uint32_t r = 0; r < part; r++) {
@@ -480,7 +501,13 @@ static qn_status divisor_automaton(qn_dfa_work *w, const char *text, const char 
     }
     QN_TRY(qn_dfa_work_steps(w, (int64_t)part * 16));
     qn_explorer e = {.context = &d, .move = move_divisor, .accepts = accepts_divisor};
-    number_classes(&e);
+    uint8_t told[10] = {0};
+    if (d.is_one) {
+        tell_exponent(told, d.n_scaled_max);
+    } else {
+        memset(told, 1, sizeof told);
+    }
+    number_classes(&e, told);
     divisor_state start = {.phase = BEGIN, .is_zero = 1};
     e.n_words = sizeof start / sizeof(uint32_t);
     return qn_dfa_explore(w, &e, &start, out);
@@ -489,7 +516,7 @@ static qn_status divisor_automaton(qn_dfa_work *w, const char *text, const char 
 static qn_status any_number(qn_dfa_work *w, qn_dfa **out)
 {
     qn_explorer e = {.n_words = 1, .move = move_any, .accepts = accepts_any};
-    number_classes(&e);
+    number_classes(&e, (const uint8_t[10]){0});
     return qn_dfa_explore(w, &e, &(uint32_t){BEGIN}, out);
 }
 

@@ -1,9 +1,10 @@
 /* JSON's numbers within bounds as automata over their spelling. Any thread.
  *
- * No spelling outside of the bounds is accepted. Inside of them every spelling without an exponent is, and
- * those with one digit but 0 before the point and an exponent (1e-07, 1.5e+16: what Python's json.dumps
- * writes); zero in all spellings. Without bounds beside 0 and without integer and multiple_of, every spelling
- * of JSON is accepted. */
+ * No spelling outside of the bounds is accepted. Inside of them every spelling without an exponent is. Of those with
+ * one, each is accepted if only bounds of 0 are asked for, and zero always. Else the exponent must stand behind one
+ * digit, not 0, and a point with digits or none (1e-07, 1.5e+16). If the number is divided (integer, multiple_of), at
+ * most 16 digits may follow the point; for integer, the exponent behind a point is 16 or more. All that Python's json.dumps
+ * writes is among these. */
 #ifndef QN_CONSTRAIN_AUTOMATON_NUMBERS_H
 #define QN_CONSTRAIN_AUTOMATON_NUMBERS_H
 

@@ -47,6 +47,11 @@ static void test_examples(void **state)
     expect(integer, "1e-2", 0);
     expect(integer, "1.5e+16", 1);
     expect(integer, "1.5e0", 0);
+    expect(integer, "1.1234567890123456e+16", 1);
+    expect(integer, "9.007199254740993e+18", 1);
+    expect(integer, "-1.7976931348623157e+308", 1);
+    expect(integer, "1.5e-16", 0);
+    expect(integer, "7e0", 1);
     expect(integer, "1.2345678901234567e+16", 1);
     expect(integer, "123456789012345678901234567890", 1);
     expect(above, "0", 0);

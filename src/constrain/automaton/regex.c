@@ -251,7 +251,7 @@ static void settle(run *r)
         r->threads[n++] = t;
     }
     r->n = n;
-    if (n < 12) {
+    if (n < 48) {
         for (size_t i = 1; i < n; i++) {
             thread t = r->threads[i];
             size_t j = i;

@@ -210,7 +210,7 @@ static qn_status parse_quantifiers(parser *p, int32_t *term)
         size_t at = ahead.r.at;
         if (c != '*' && c != '+' && c != '?' && c != '{') return QN_OK;
         p->r = ahead.r;
-        if (n >= p->t->limits.depth_max) return fail(p, at, "too many quantifiers in a row");
+        if (n >= QN_TREE_QUANTIFIERS_MAX) return fail(p, at, "too many quantifiers in a row");
         if (c == '{') {
             QN_TRY(parse_counts(p, &min, &max));
         } else {

@@ -13,7 +13,8 @@ static void check(int ok)
 
 static void run_text(qn_grammar *g, const uint8_t *text, size_t n)
 {
-    qn_grammar_run_limits limits = {.states_max = 2000, .items_max = 2000, .bytes_max = 16 << 20};
+    qn_grammar_run_limits limits = {
+        .states_max = 2000, .items_max = 1000, .work_max = 3000, .bytes_max = 16 << 20};
     qn_grammar_run *a = NULL, *b = NULL;
     check(qn_grammar_run_new(g, &limits, &a) == QN_OK || !a);
     check(qn_grammar_run_new(g, &limits, &b) == QN_OK || !b);

@@ -381,7 +381,7 @@ static qn_status parse_term(parser *p, int32_t *out)
         size_t at = p->r.at;
         int c = peek(p, 0);
         if (!strchr("*+?~{", c > 0 ? c : 'x')) return QN_OK;
-        if (n >= p->t->limits.depth_max) return fail(p, at, "too many quantifiers in a row");
+        if (n >= QN_TREE_QUANTIFIERS_MAX) return fail(p, at, "too many quantifiers in a row");
         if (c == '~' || c == '{') {
             QN_TRY(parse_counts(p, out));
         } else {

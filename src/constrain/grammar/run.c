@@ -70,6 +70,7 @@ struct qn_grammar_run {
     list row;    /* uint32_t */
     list reach;  /* int32_t, groups */
     uint32_t stamp;
+    int32_t n_worked; /* places, of this step */
     uint8_t may_end;
 };
 
@@ -177,6 +178,7 @@ static void forget_made(qn_grammar_run *r)
         }
     }
     r->made.n = r->work.n = 0;
+    r->n_worked = 0;
     r->may_end = 0;
 }
 
@@ -202,6 +204,9 @@ static qn_status add_item(qn_grammar_run *r, const item *i, int *is_new)
 /* A place to go on from: the dot is at a symbol that has not begun, or at the end. */
 static qn_status push(qn_grammar_run *r, item i)
 {
+    if (++r->n_worked > r->limits.work_max)
+        return qn_fail(QN_E_FULL, "the grammar is too ambiguous: the limit work_max is %d",
+                       r->limits.work_max);
     QN_TRY(room(&r->work, 1, sizeof i));
     i.dfa_state = PLACE;
     items_of(&r->work)[r->work.n++] = i;
@@ -557,11 +562,16 @@ qn_status qn_grammar_run_new(qn_grammar *g, const qn_grammar_run_limits *limits,
     r->grammar = qn_grammar_retain(g);
     if (limits) r->limits = *limits;
     if (r->limits.states_max <= 0) r->limits.states_max = 200000;
-    if (r->limits.items_max <= 0) r->limits.items_max = 20000;
+    if (r->limits.items_max <= 0) r->limits.items_max = 4000;
+    if (r->limits.work_max <= 0) r->limits.work_max = 50000;
     if (!r->limits.bytes_max) r->limits.bytes_max = 256 << 20;
     find_classes(r);
     qn_status s = room(&r->states, 1, sizeof(state));
     if (s == QN_OK) s = room(&r->frames, 1, sizeof(frame));
+    if (s == QN_OK)
+        s = room(&r->words, 1, sizeof(uint32_t)); /* these are never NULL, even if they stay empty */
+    if (s == QN_OK) s = room(&r->waits, 1, sizeof(item));
+    if (s == QN_OK) s = room(&r->items, 1, sizeof(item));
     if (s == QN_OK) {
         *state_at(r, 0) = (state){0};
         *frame_at(r, THE_END) = (frame){0};

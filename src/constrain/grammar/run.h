@@ -14,7 +14,8 @@
 
 typedef struct {
     int32_t states_max; /* 0: 200,000 */
-    int32_t items_max;  /* threads and waits of one state; 0: 20,000 */
+    int32_t items_max;  /* threads, waits and places of one state; 0: 4,000 */
+    int32_t work_max;   /* places that one step goes on from; 0: 50,000 */
     size_t bytes_max;   /* 0: 256 MiB */
 } qn_grammar_run_limits;
 

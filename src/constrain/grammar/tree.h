@@ -7,6 +7,8 @@
 #include "constrain/automaton/work.h"
 #include "constrain/grammar/grammar.h"
 
+enum { QN_TREE_QUANTIFIERS_MAX = 4 }; /* behind one term, as walks recurse into each */
+
 typedef enum {
     QN_TREE_EMPTY,
     QN_TREE_TEXT,

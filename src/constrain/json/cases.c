@@ -159,7 +159,7 @@ static qn_status check_members(qn_compiler *k, qn_case *c)
 
 static qn_status run(qn_compiler *k, qn_case *c, qn_union *u, int depth)
 {
-    enum { FORKS_MAX = 400 };
+    enum { FORKS_MAX = 1000 };
     QN_TRY(qn_compiler_step(k));
     while (c->due && !c->is_dead && c->types) {
         const qn_fact *f = c->due;
@@ -170,7 +170,8 @@ static qn_status run(qn_compiler *k, qn_case *c, qn_union *u, int depth)
     if (!c->forks) return qn_case_finish(k, c, u);
     if (depth) QN_TRY(check_members(k, c));
     if (!c->types) return QN_OK;
-    if (depth > FORKS_MAX) return qn_fail(QN_E_UNSUPPORTED, "too many alternatives inside each other");
+    if (k->n_open_forks > FORKS_MAX)
+        return qn_fail(QN_E_UNSUPPORTED, "too many alternatives inside each other");
     /* The fork with the fewest options first: single ones cost nothing. */
     const qn_fork *least = c->forks;
     for (const qn_fork *f = c->forks; f; f = f->next)
@@ -188,7 +189,10 @@ static qn_status run(qn_compiler *k, qn_case *c, qn_union *u, int depth)
         qn_case way = *c;
         way.forks = rest;
         way.due = least->options[i];
-        QN_TRY(run(k, &way, u, depth + 1));
+        k->n_open_forks++;
+        qn_status status = run(k, &way, u, depth + 1);
+        k->n_open_forks--;
+        if (status != QN_OK) return status;
     }
     return QN_OK;
 }

@@ -55,6 +55,12 @@ typedef struct {
     int32_t dfa; /* QN_NONE: not made yet */
 } qn_number_fact;
 
+typedef enum {
+    QN_NUMBERS_PLAIN, /* without exponents */
+    QN_NUMBERS_WHOLE, /* nor a point: integers of draft 4 */
+    QN_NUMBERS_ANY    /* those of qn_any_value */
+} qn_number_spelling;
+
 typedef struct qn_fact qn_fact;
 struct qn_fact {
     const qn_fact *next;
@@ -119,9 +125,10 @@ typedef struct {
     uint32_t *scopes; /* [scope]: the one around it */
     uint32_t n_scopes, scopes_room;
     int64_t steps_left;
-    int depth;                         /* of possible and expand inside each other */
-    int assumed_possible, assumed_not; /* while possible runs: something unknown was taken so */
-    int32_t plain_numbers[2];          /* dfas of qn_plain_numbers; QN_NONE: not made */
+    int n_open_forks;                      /* of all expansions that are under way inside each other */
+    int depth;                             /* of possible and expand inside each other */
+    int assumed_possible, assumed_not;     /* while possible runs: something unknown was taken so */
+    int32_t plain_numbers[QN_NUMBERS_ANY]; /* dfas of qn_plain_numbers; QN_NONE: not made */
 } qn_compiler;
 
 /* ---- failures ------------------------------------------------------------------------------------------ */
@@ -170,7 +177,7 @@ qn_status qn_pattern_dfa(qn_compiler *k, const json_t *at, const char *keyword, 
 const char *qn_decimal_of(qn_compiler *k, const json_t *number);
 /* Numbers within bounds. */
 qn_status qn_number_dfa(qn_compiler *k, const qn_number_bounds *b, int32_t *out);
-qn_status qn_plain_numbers(qn_compiler *k, int whole, int32_t *out);
+qn_status qn_plain_numbers(qn_compiler *k, qn_number_spelling spelling, int32_t *out);
 /* Numbers of no exponent that are not of d. */
 qn_status qn_number_deny(qn_compiler *k, int32_t d, int32_t *out);
 /* A member that is a whole number of at least 0; *has 0: it is not there. */

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "constrain/automaton/regex.h"
 #include "constrain/json/compiler.h"
 
 void qn_items_of(const qn_compiler *k, const json_t *s, const json_t **prefix, const json_t **rest)
@@ -124,8 +125,28 @@ static qn_status add_contains(qn_compiler *k, const qn_case *c, const qn_fact *c
     return QN_OK;
 }
 
-/* Items of unique arrays are strings whose texts are kept, or there is one item at most. */
-static qn_status check_unique(qn_compiler *k, const qn_case *c, const qn_array_rule *a)
+/* Numbers in spellings that tell them apart: no exponent, no zero at a fraction's end but that of ".0". */
+static qn_status tell_apart(qn_compiler *k, int32_t numbers, int32_t *out)
+{
+    static const char pattern[] = "-?(0|[1-9][0-9]*)(\\.0|\\.[0-9]*[1-9])?";
+    qn_dfa *d;
+    int32_t plain;
+    QN_TRY(qn_dfa_regex(pattern, sizeof pattern - 1, QN_REGEX_WHOLE, &k->p->dfa_limits, &d));
+    QN_TRY(qn_program_add_dfa(k->p, d, &plain));
+    return qn_dfa_both(k, plain, numbers, out);
+}
+
+/* Adds how many texts an automaton takes. */
+static qn_status add_count(qn_compiler *k, int32_t dfa, int64_t share, int64_t *sum)
+{
+    int64_t count;
+    QN_TRY(qn_dfa_count(k->p->dfas[dfa], &count));
+    *sum += count < 0 || count > INT32_MAX ? INT32_MAX : count / share;
+    return QN_OK;
+}
+
+/* Items of unique arrays are strings, numbers and literals, whose texts are kept, or there is one at most. */
+static qn_status make_unique(qn_compiler *k, const qn_case *c, qn_array_rule *a)
 {
     const json_t *at = NULL;
     if (a->max >= 0 && a->max <= 1) return QN_OK;
@@ -137,16 +158,20 @@ static qn_status check_unique(qn_compiler *k, const qn_case *c, const qn_array_r
         return qn_compiler_refuse(k, at, "uniqueItems", "beside prefixItems or contains");
     QN_TRY(qn_compiler_expand(k->p, a->items[0]));
     qn_value v = k->p->values[a->items[0]];
-    if (v.n_objects || v.n_arrays || v.literals || v.number != QN_NONE)
-        return qn_compiler_refuse(k, at, "uniqueItems", "is enforced for items that are strings alone");
+    if (v.n_objects || v.n_arrays)
+        return qn_compiler_refuse(k, at, "uniqueItems",
+                                  "is not enforced for items that may be objects or arrays");
+    a->is_unique = 1;
+    if (v.number != QN_NONE) QN_TRY(tell_apart(k, v.number, &a->unique_numbers));
     if (a->min <= 1) return QN_OK;
-    /* So many different items must exist. */
-    for (uint32_t i = 0; i < v.n_strings; i++) {
-        int64_t count = -1;
-        QN_TRY(qn_dfa_count(k->p->dfas[k->p->strings[v.strings[i]].dfa], &count));
-        if (count < 0 || count >= a->min) return QN_OK;
-    }
-    return qn_compiler_refuse(k, at, "uniqueItems", "beside minItems it needs more values than there are");
+    /* So many different items must exist. A number has up to four spellings. */
+    int64_t count = 0;
+    for (int i = 0; i < QN_LITERAL_COUNT; i++) count += v.literals >> i & 1;
+    for (uint32_t i = 0; i < v.n_strings; i++)
+        QN_TRY(add_count(k, k->p->strings[v.strings[i]].dfa, v.n_strings, &count));
+    if (v.number != QN_NONE) QN_TRY(add_count(k, a->unique_numbers, 4, &count));
+    if (count >= a->min) return QN_OK;
+    return qn_compiler_refuse(k, at, "uniqueItems", "beside minItems it may need more values than there are");
 }
 
 qn_status qn_case_finish_array(qn_compiler *k, const qn_case *c, qn_union *u)
@@ -154,7 +179,11 @@ qn_status qn_case_finish_array(qn_compiler *k, const qn_case *c, qn_union *u)
     uint32_t n_prefix = 0, n_facts = 0, n;
     const qn_fact *contains = NULL;
     QN_TRY(check(k, c, &n_prefix, &n_facts, &contains));
-    qn_array_rule a = {.n_prefix = n_prefix, .min = c->items_min, .max = c->items_max, .counted_max = -1};
+    qn_array_rule a = {.n_prefix = n_prefix,
+                       .min = c->items_min,
+                       .max = c->items_max,
+                       .counted_max = -1,
+                       .unique_numbers = QN_NONE};
     if (a.max >= 0 && a.n_prefix > a.max) a.n_prefix = (uint32_t)a.max;
     int32_t *set = qn_arena_alloc(&k->arena, (n_facts + 2) * sizeof *set);
     a.items = qn_arena_calloc(&k->p->arena, (size_t)a.n_prefix + 1, sizeof *a.items);
@@ -165,8 +194,7 @@ qn_status qn_case_finish_array(qn_compiler *k, const qn_case *c, qn_union *u)
     }
     if (contains) QN_TRY(add_contains(k, c, contains, set, &a));
     if (c->is_unique) {
-        QN_TRY(check_unique(k, c, &a));
-        a.is_unique = a.max < 0 || a.max > 1;
+        QN_TRY(make_unique(k, c, &a));
     }
     int32_t array;
     QN_TRY(qn_program_add_array(k->p, &a, &array));

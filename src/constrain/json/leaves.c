@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "constrain/automaton/formats.h"
 #include "constrain/automaton/regex.h"
+#include "constrain/json/any.h"
 #include "constrain/json/compiler.h"
 
 /* ---- types and counts ---------------------------------------------------------------------------------- */
@@ -103,10 +104,12 @@ static qn_status make_number_dfa(qn_compiler *k, const qn_number_bounds *b, int3
     qn_dfa *d;
     QN_TRY(qn_dfa_number(b, &k->p->dfa_limits, &d));
     QN_TRY(qn_program_add_dfa(k->p, d, out));
-    if (!b->integer || k->doc.draft != QN_DRAFT_4) return QN_OK;
-    int32_t whole;
-    QN_TRY(qn_plain_numbers(k, 1, &whole));
-    return qn_dfa_both(k, *out, whole, out);
+    int is_bounded = (b->minimum || b->exclusive_minimum) && (b->maximum || b->exclusive_maximum);
+    int is_whole = b->integer && k->doc.draft == QN_DRAFT_4;
+    if (is_bounded && !is_whole) return QN_OK;
+    int32_t narrower;
+    QN_TRY(qn_plain_numbers(k, is_whole ? QN_NUMBERS_WHOLE : QN_NUMBERS_ANY, &narrower));
+    return qn_dfa_both(k, *out, narrower, out);
 }
 
 qn_status qn_number_dfa(qn_compiler *k, const qn_number_bounds *b, int32_t *out)
@@ -128,23 +131,29 @@ qn_status qn_number_dfa(qn_compiler *k, const qn_number_bounds *b, int32_t *out)
     return status;
 }
 
-/* Numbers without exponents; whole: without a point, as draft 4 has integers. */
-qn_status qn_plain_numbers(qn_compiler *k, int whole, int32_t *out)
+qn_status qn_plain_numbers(qn_compiler *k, qn_number_spelling spelling, int32_t *out)
 {
-    static const char *const plain[] = {"-?(0|[1-9][0-9]*)(\\.[0-9]+)?", "-?(0|[1-9][0-9]*)"};
-    if (k->plain_numbers[whole] == QN_NONE) {
-        qn_dfa *p;
-        QN_TRY(qn_dfa_regex(plain[whole], strlen(plain[whole]), QN_REGEX_WHOLE, &k->p->dfa_limits, &p));
-        QN_TRY(qn_program_add_dfa(k->p, p, &k->plain_numbers[whole]));
+    static const char *const patterns[] = {"-?(0|[1-9][0-9]*)(\\.[0-9]+)?", "-?(0|[1-9][0-9]*)"};
+    if (spelling == QN_NUMBERS_ANY) {
+        int32_t any;
+        QN_TRY(qn_any_value(k->p, &any));
+        *out = k->p->values[any].number;
+        return QN_OK;
     }
-    *out = k->plain_numbers[whole];
+    if (k->plain_numbers[spelling] == QN_NONE) {
+        const char *pattern = patterns[spelling];
+        qn_dfa *p;
+        QN_TRY(qn_dfa_regex(pattern, strlen(pattern), QN_REGEX_WHOLE, &k->p->dfa_limits, &p));
+        QN_TRY(qn_program_add_dfa(k->p, p, &k->plain_numbers[spelling]));
+    }
+    *out = k->plain_numbers[spelling];
     return QN_OK;
 }
 
 qn_status qn_number_deny(qn_compiler *k, int32_t d, int32_t *out)
 {
     int32_t plain;
-    QN_TRY(qn_plain_numbers(k, 0, &plain));
+    QN_TRY(qn_plain_numbers(k, QN_NUMBERS_PLAIN, &plain));
     return qn_dfa_without(k, plain, d, out);
 }
 

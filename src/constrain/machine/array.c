@@ -1,4 +1,7 @@
 /* Arrays: which items may come. */
+#include <stdio.h>
+#include <string.h>
+
 #include "constrain/machine/machine.h"
 
 static const qn_array_rule *rule_of(qn_machine *m, const qn_frame *f)
@@ -32,25 +35,35 @@ static int may_count(const qn_array_rule *a, int64_t n, int64_t counted)
 /* Of a unique array: 1: some item is left that is none so far. */
 static int some_is_left(qn_machine *m, const qn_array_rule *a, const qn_frame *f)
 {
-    if (!a->is_unique) return 1;
+    if (!a->is_unique || f->d == 0) return 1;
     const qn_value *v;
     if (m->status == QN_OK) m->status = qn_program_value(m->program, a->items[slot_of(a, f)], &v);
     if (m->status != QN_OK) return 0;
     qn_value value = *v;
+    int32_t numbers = value.number == QN_NONE ? QN_NONE : a->unique_numbers;
+    /* Only few texts are ever used up. */
+    if (numbers != QN_NONE && qn_texts_never_end(m, numbers)) return 1;
+    for (uint32_t i = 0; i < value.n_strings; i++)
+        if (qn_texts_never_end(m, m->program->strings[value.strings[i]].dfa)) return 1;
     if (m->is_loose) {
-        /* Only few texts are ever used up. */
-        for (uint32_t i = 0; i < value.n_strings; i++)
-            if (qn_texts_never_end(m, m->program->strings[value.strings[i]].dfa)) return 1;
         m->is_suspect = 1;
         return 0;
     }
     qn_frame item = {.kind = QN_FRAME_ITEM, .depth = f->depth, .parent = qn_machine_stack(m, f)};
+    item.d = qn_machine_link(m, 0, '"');
     for (uint32_t i = 0; i < value.n_strings && m->status == QN_OK; i++) {
         item.a = (uint32_t)value.strings[i];
         item.b = (uint32_t)m->program->dfas[m->program->strings[item.a].dfa]->start;
         if (qn_other_key_alive(m, &item)) return 1;
     }
-    return 0;
+    for (int i = 0; i < QN_LITERAL_COUNT && m->status == QN_OK; i++)
+        if ((value.literals >> i & 1) && qn_literal_item(m, item.parent, (qn_literal)i)) return 1;
+    if (numbers == QN_NONE || m->status != QN_OK) return 0;
+    item.kind = QN_FRAME_NUMBER;
+    item.a = (uint32_t)numbers;
+    item.b = (uint32_t)m->program->dfas[numbers]->start;
+    item.d = 0;
+    return qn_other_key_alive(m, &item);
 }
 
 static int may_plain(qn_machine *m, const qn_array_rule *a, const qn_frame *f)
@@ -100,6 +113,72 @@ void qn_close_item(qn_machine *m, const qn_frame *f)
         array.d = qn_machine_link(m, array.d, f->d);
     }
     qn_step_give(m, qn_machine_stack(m, &array));
+}
+
+/* The array behind an item, among whose texts so far it is. */
+static void add_text(qn_machine *m, qn_frame *array, const char *text)
+{
+    uint32_t link = 0;
+    for (; *text; text++) link = qn_machine_link(m, link, (uint8_t)*text);
+    array->d = qn_machine_link(m, array->d, link);
+}
+
+uint32_t qn_literal_item(qn_machine *m, uint32_t array, qn_literal which)
+{
+    qn_frame to = m->frames[array], item = {.kind = QN_FRAME_NUMBER, .parent = array};
+    for (const char *text = qn_literal_text(which); *text; text++)
+        item.d = qn_machine_link(m, item.d, (uint8_t)*text);
+    if (m->status != QN_OK || qn_other_key_is_taken(m, &item)) return 0;
+    add_text(m, &to, qn_literal_text(which));
+    return qn_machine_stack(m, &to);
+}
+
+/* Numbers are written without exponents, and with no zero at the end of a fraction but ".0". So a number has two
+ * spellings (zero has four), and all of them are taken with one. */
+static uint32_t number_item(qn_machine *m, const qn_frame *f)
+{
+    qn_frame array = m->frames[f->parent];
+    char text[512];
+    size_t n = 0, at = sizeof text;
+    for (uint32_t i = f->d; i; i = m->links[i].parent) n++;
+    if (n + 8 > sizeof text) return 0;
+    text[--at] = 0;
+    for (uint32_t i = f->d; i; i = m->links[i].parent) text[--at] = (char)m->links[i].value;
+    char *number = text + at;
+    if (n > 2 && strcmp(number + n - 2, ".0") == 0) number[n - 2] = 0;
+    if (strcmp(number, "0") == 0 || strcmp(number, "-0") == 0) {
+        add_text(m, &array, "0");
+        add_text(m, &array, "0.0");
+        add_text(m, &array, "-0");
+        add_text(m, &array, "-0.0");
+    } else {
+        add_text(m, &array, number);
+        if (!strchr(number, '.')) {
+            char whole[sizeof text + 2];
+            snprintf(whole, sizeof whole, "%s.0", number);
+            add_text(m, &array, whole);
+        }
+    }
+    return qn_machine_stack(m, &array);
+}
+
+void qn_step_number_item(qn_machine *m, const qn_frame *f, uint8_t byte)
+{
+    enum { BYTES_MAX = 500 };
+    const qn_dfa *d = m->program->dfas[f->a];
+    qn_frame to = *f;
+    to.b = (uint32_t)qn_dfa_step(d, (int32_t)f->b, byte);
+    to.d = qn_machine_link(m, f->d, byte);
+    to.e++;
+    /* Masks record numbers, too. */
+    int was_loose = m->is_loose;
+    m->is_loose = 0;
+    int alive = to.b && to.e < BYTES_MAX && m->status == QN_OK && qn_other_key_alive(m, &to);
+    m->is_loose = was_loose;
+    if (alive) qn_step_give(m, qn_machine_stack(m, &to));
+    if (!f->b || !(d->flags[f->b] & QN_DFA_ACCEPTS) || qn_other_key_is_taken(m, f)) return;
+    uint32_t stack = number_item(m, f);
+    if (stack) qn_step_stack(m, stack, byte);
 }
 
 void qn_step_array(qn_machine *m, const qn_frame *f, uint8_t byte)

@@ -304,7 +304,7 @@ qn_status qn_machine_sweep(qn_machine *m, uint32_t **keep, size_t n)
                 if (f.kind == QN_FRAME_GRAMMAR) f.a = moved[x];
                 if (f.kind == QN_FRAME_OBJECT) f.d = copy_keys(&fresh, m, f.d, seen, seen_keys);
                 if (f.kind == QN_FRAME_ARRAY) f.d = copy_keys(&fresh, m, f.d, seen, seen_keys);
-                if (f.kind == QN_FRAME_OTHER_KEY || f.kind == QN_FRAME_ITEM)
+                if (f.kind == QN_FRAME_OTHER_KEY || f.kind == QN_FRAME_ITEM || f.kind == QN_FRAME_NUMBER)
                     f.d = copy_link(&fresh, m, f.d, seen);
                 seen_frames[x] = qn_machine_stack(&fresh, &f);
             }

@@ -31,6 +31,7 @@ typedef enum {
     QN_FRAME_OTHER_KEY, /* above an object; a: class, b: dfa's state, c: escape, d: text so far */
     QN_FRAME_ARRAY,     /* a: array, b: items so far, c: counts of contains, d: values so far */
     QN_FRAME_ITEM,      /* a unique string: a: string, b: dfa's state, c: escape, d: text so far */
+    QN_FRAME_NUMBER,    /* a unique number: a: dfa, b: state, d: text so far */
     QN_FRAME_GRAMMAR,   /* a: state of the program's grammar; the last frame of its stack */
     QN_FRAME_GRAPH      /* a: node of the program's graph */
 } qn_frame_kind;
@@ -155,6 +156,9 @@ int qn_other_key_is_taken(qn_machine *m, const qn_frame *f);
 int qn_other_key_alive(qn_machine *m, const qn_frame *f);
 /* 1: an automaton takes more texts than can be used up. */
 int qn_texts_never_end(qn_machine *m, int32_t dfa);
+/* A unique item that is a literal: the stack above which it is written; 0: it was written before. */
+uint32_t qn_literal_item(qn_machine *m, uint32_t array, qn_literal which);
+void qn_step_number_item(qn_machine *m, const qn_frame *f, uint8_t byte);
 void qn_close_item(qn_machine *m, const qn_frame *f);
 
 /* ---- for forced text ------------------------------------------------------------------------------------ */

@@ -76,6 +76,8 @@ qn_status qn_program_add_dfa(qn_program *p, qn_dfa *d, int32_t *out)
     return QN_OK;
 }
 
+enum { COUNT_STEPS_MAX = 200000000 };
+
 /* States whose ways all lead to counted states are counted, until none is left; those on the way to a cycle
  * stay uncounted. */
 qn_status qn_program_counts(qn_program *p, int32_t dfa, const uint32_t **out)
@@ -93,8 +95,15 @@ qn_status qn_program_counts(qn_program *p, int32_t dfa, const uint32_t **out)
         memset(counts, 0xff, n * sizeof *counts);
         counts[0] = 0;
         is_counted[0] = 1;
+        int64_t steps_left = COUNT_STEPS_MAX;
         for (int changes = 1; changes;) {
             changes = 0;
+            steps_left -= (int64_t)(n * n_classes);
+            if (steps_left < 0) {
+                qn_free(is_counted);
+                return qn_fail(QN_E_UNSUPPORTED,
+                               "an automaton of names or items has too many states to count");
+            }
             for (size_t s = n - 1; s > 0; s--) {
                 if (is_counted[s]) continue;
                 const int32_t *next = d->next + s * n_classes;

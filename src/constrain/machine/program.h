@@ -69,6 +69,7 @@ typedef struct {
     int64_t min, max;                 /* items; max -1: none */
     int64_t counted_min, counted_max; /* max -1: none */
     int is_unique;
+    int32_t unique_numbers; /* dfa of the numbers of a unique array, in spellings that tell them apart */
     int is_prepared;
     uint32_t *counted_from; /* [n_prefix + 1] of how many in the prefix from here on counted is possible */
 } qn_array_rule;

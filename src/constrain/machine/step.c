@@ -36,6 +36,8 @@ void qn_step_value(qn_machine *m, const qn_frame *f, uint8_t byte)
     switch (byte) {
     case '"':
         to.kind = f->flags & QN_FLAG_UNIQUE ? QN_FRAME_ITEM : QN_FRAME_STRING;
+        /* Texts of strings begin with a quote, so none is that of a number or literal. */
+        if (to.kind == QN_FRAME_ITEM) to.d = qn_machine_link(m, 0, '"');
         for (uint32_t i = 0; i < value.n_strings; i++) {
             to.a = (uint32_t)value.strings[i];
             to.b = (uint32_t)m->program->dfas[m->program->strings[to.a].dfa]->start;
@@ -58,10 +60,19 @@ void qn_step_value(qn_machine *m, const qn_frame *f, uint8_t byte)
         to.kind = QN_FRAME_LITERAL;
         to.a = byte == 'n' ? QN_LITERAL_NULL : byte == 't' ? QN_LITERAL_TRUE : QN_LITERAL_FALSE;
         to.b = 1;
-        if (value.literals >> to.a & 1) push(m, &to);
+        if (!(value.literals >> to.a & 1)) break;
+        if (f->flags & QN_FLAG_UNIQUE) to.parent = qn_literal_item(m, f->parent, (qn_literal)to.a);
+        if (to.parent || !(f->flags & QN_FLAG_UNIQUE)) push(m, &to);
         break;
     default:
         if (value.number == QN_NONE || (byte != '-' && (byte < '0' || byte > '9'))) break;
+        if (f->flags & QN_FLAG_UNIQUE) {
+            to.kind = QN_FRAME_NUMBER;
+            to.a = (uint32_t)m->program->arrays[m->frames[f->parent].a].unique_numbers;
+            to.b = (uint32_t)m->program->dfas[to.a]->start;
+            qn_step_number_item(m, &to, byte);
+            break;
+        }
         to.kind = QN_FRAME_TEXT;
         to.a = (uint32_t)value.number;
         to.b = (uint32_t)qn_dfa_step(m->program->dfas[to.a], m->program->dfas[to.a]->start, byte);
@@ -150,6 +161,9 @@ void qn_step_stack(qn_machine *m, uint32_t stack, uint8_t byte)
         break;
     case QN_FRAME_ARRAY:
         qn_step_array(m, &f, byte);
+        break;
+    case QN_FRAME_NUMBER:
+        qn_step_number_item(m, &f, byte);
         break;
     case QN_FRAME_GRAPH:
         step_graph(m, f.a, f.parent, byte);

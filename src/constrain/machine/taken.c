@@ -63,6 +63,7 @@ void qn_taken_free(qn_taken *t)
 
 int32_t qn_taken_dfa(const qn_machine *m, const qn_frame *f)
 {
+    if (f->kind == QN_FRAME_NUMBER) return (int32_t)f->a;
     if (f->kind != QN_FRAME_OTHER_KEY) return m->program->strings[f->a].dfa;
     int32_t dfa = m->program->objects[m->frames[f->parent].a].classes[f->a].dfa;
     return dfa == QN_NONE ? m->program->all : dfa;
