@@ -28,7 +28,7 @@ static void open_vocabulary(void)
     qn_gguf_close(g);
     end_id = qn_tokenizer_eos_id(tokenizer);
     if (qn_vocabulary_new(tokenizer, &end_id, end_id >= 0, &vocabulary) != QN_OK) abort();
-    mask = calloc(qn_vocabulary_mask_words(vocabulary) + 1, sizeof *mask);
+    mask = qn_calloc(qn_vocabulary_mask_words(vocabulary) + 1, sizeof *mask);
     if (!mask) abort();
 }
 

@@ -33,13 +33,13 @@ static int open_vocabulary(void **state)
     if (status != QN_OK) return -1;
     end_id = qn_tokenizer_find(tokenizer, "<|im_end|>", 10);
     if (end_id < 0 || qn_vocabulary_new(tokenizer, &end_id, 1, &vocabulary) != QN_OK) return -1;
-    mask = calloc(qn_vocabulary_mask_words(vocabulary), sizeof *mask);
+    mask = qn_calloc(qn_vocabulary_mask_words(vocabulary), sizeof *mask);
     return mask ? 0 : -1;
 }
 
 static int close_vocabulary(void **state)
 {
-    free(mask);
+    qn_free(mask);
     qn_vocabulary_release(vocabulary);
     qn_tokenizer_free(tokenizer);
     return 0;
