@@ -32,6 +32,26 @@ static int may_count(const qn_array_rule *a, int64_t n, int64_t counted)
                            (a->counted_max < 0 || counted <= a->counted_max));
 }
 
+/* 1: a string, literal or number of the value can be written above the array that is none of its items. */
+static int some_is_alive(qn_machine *m, const qn_value *value, int32_t numbers, uint32_t array,
+                         uint16_t depth)
+{
+    qn_frame item = {.kind = QN_FRAME_ITEM, .depth = depth, .parent = array, .d = qn_machine_link(m, 0, '"')};
+    for (uint32_t i = 0; i < value->n_strings && m->status == QN_OK; i++) {
+        item.a = (uint32_t)value->strings[i];
+        item.b = (uint32_t)m->program->dfas[m->program->strings[item.a].dfa]->start;
+        if (qn_other_key_alive(m, &item)) return 1;
+    }
+    for (int i = 0; i < QN_LITERAL_COUNT && m->status == QN_OK; i++)
+        if ((value->literals >> i & 1) && qn_literal_item(m, array, (qn_literal)i)) return 1;
+    if (numbers == QN_NONE || m->status != QN_OK) return 0;
+    item.kind = QN_FRAME_NUMBER;
+    item.a = (uint32_t)numbers;
+    item.b = (uint32_t)m->program->dfas[numbers]->start;
+    item.d = 0;
+    return qn_other_key_alive(m, &item);
+}
+
 /* Of a unique array: 1: some item is left that is none so far. */
 static int some_is_left(qn_machine *m, const qn_array_rule *a, const qn_frame *f)
 {
@@ -45,25 +65,15 @@ static int some_is_left(qn_machine *m, const qn_array_rule *a, const qn_frame *f
     if (numbers != QN_NONE && qn_texts_never_end(m, numbers)) return 1;
     for (uint32_t i = 0; i < value.n_strings; i++)
         if (qn_texts_never_end(m, m->program->strings[value.strings[i]].dfa)) return 1;
-    if (m->is_loose) {
+    if (f->flags & QN_FLAG_UNRECORDED) {
         m->is_suspect = 1;
         return 0;
     }
-    qn_frame item = {.kind = QN_FRAME_ITEM, .depth = f->depth, .parent = qn_machine_stack(m, f)};
-    item.d = qn_machine_link(m, 0, '"');
-    for (uint32_t i = 0; i < value.n_strings && m->status == QN_OK; i++) {
-        item.a = (uint32_t)value.strings[i];
-        item.b = (uint32_t)m->program->dfas[m->program->strings[item.a].dfa]->start;
-        if (qn_other_key_alive(m, &item)) return 1;
-    }
-    for (int i = 0; i < QN_LITERAL_COUNT && m->status == QN_OK; i++)
-        if ((value.literals >> i & 1) && qn_literal_item(m, item.parent, (qn_literal)i)) return 1;
-    if (numbers == QN_NONE || m->status != QN_OK) return 0;
-    item.kind = QN_FRAME_NUMBER;
-    item.a = (uint32_t)numbers;
-    item.b = (uint32_t)m->program->dfas[numbers]->start;
-    item.d = 0;
-    return qn_other_key_alive(m, &item);
+    int was_loose = m->is_loose;
+    m->is_loose = 0;
+    int left = some_is_alive(m, &value, numbers, qn_machine_stack(m, f), f->depth);
+    m->is_loose = was_loose;
+    return left;
 }
 
 static int may_plain(qn_machine *m, const qn_array_rule *a, const qn_frame *f)

@@ -87,17 +87,20 @@ static int some_is_left(qn_machine *m, const qn_object_rule *o, const qn_frame *
 {
     for (uint32_t i = 0; i < o->n_classes; i++)
         if (o->classes[i].dfa == QN_NONE || qn_texts_never_end(m, o->classes[i].dfa)) return 1;
-    if (m->is_loose) {
+    if (f->flags & QN_FLAG_UNRECORDED) {
         m->is_suspect = 1;
         return 0;
     }
+    int was_loose = m->is_loose, left = 0;
     qn_frame key = {.kind = QN_FRAME_OTHER_KEY, .depth = f->depth, .parent = qn_machine_stack(m, f)};
-    for (uint32_t i = 0; i < o->n_classes && m->status == QN_OK; i++) {
+    m->is_loose = 0;
+    for (uint32_t i = 0; i < o->n_classes && !left && m->status == QN_OK; i++) {
         key.a = i;
         key.b = (uint32_t)m->program->dfas[o->classes[i].dfa]->start;
-        if (qn_other_key_alive(m, &key)) return 1;
+        left = qn_other_key_alive(m, &key);
     }
-    return 0;
+    m->is_loose = was_loose;
+    return left;
 }
 
 static int may_other(qn_machine *m, const qn_object_rule *o, const qn_frame *f)
