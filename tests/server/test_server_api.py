@@ -281,7 +281,7 @@ def test_every_field_is_known(server, field):
     path, body = "/v1/chat/completions", {"messages": HELLO, "max_tokens": 1}
     if field in ("echo", "best_of", "suffix"):
         path, body = "/v1/completions", {"prompt": "a", "max_tokens": 1}
-    nonsense = 5 if field in ("json_schema", "guided_json") else ["no sense"] if field == "chat_template_kwargs" else {"no": ["sense"]}
+    nonsense = {"json_schema": 5, "guided_json": 5, "chat_template_kwargs": ["no sense"]}.get(field, {"no": ["sense"]})
     status, _, got = server.post(path, {**body, field: nonsense})
     if status == 200:
         assert [w["param"] for w in got["warnings"]] == [field] and got["warnings"][0]["message"]

@@ -31,7 +31,8 @@ typedef struct {
     double ping_s;
     qn_arg_list keys, hosts, origins;
     size_t body_max_bytes;
-    int no_template_kwargs, free_tool_calls, strict_model, lenient, pooling, speculate, no_look_ahead, verbose;
+    int no_template_kwargs, free_tool_calls, strict_model, lenient, pooling, speculate, no_look_ahead,
+        verbose;
 } serve_options;
 
 #define AT(field) offsetof(serve_options, field)

@@ -68,8 +68,8 @@ typedef struct {
     const json_t *allowed_tools; /* those that may be called, by name; NULL: all */
     qn_buf callable;             /* the tools that may be called, as JSON; empty without tools */
     qn_api_request_form form;
-    qn_constraint *constraints[2];             /* of the answers, compiled, owned; `o` has them */
-    int asks_for_cache; /* the client says what is to be cached, and expects figures of it */
+    qn_constraint *constraints[2]; /* of the answers, compiled, owned; `o` has them */
+    int asks_for_cache;            /* the client says what is to be cached, and expects figures of it */
     int continue_final, add_generation_prompt; /* chat; -1: not given */
     int plain_reasoning;                       /* what the model thinks stays in its text */
     const json_t *prompt;                      /* a prompt or several, no chat, whatever the dialect */
@@ -77,14 +77,14 @@ typedef struct {
     json_t
         *made; /* owned: what a dialect made of the body and other members are borrowed from; NULL: nothing */
     int echo;  /* what a choice says begins with its prompt */
-    int include_stop;    /* and ends with the stop string that ended it */
-    int return_ids;      /* choices have the ids of their prompts and tokens */
-    int keep_tokens;     /* what choices say has their tokens, without log-probabilities too */
-    int only_prompt;     /* the prompt is computed, and no answer is shown: max_tokens is 1 */
-    const json_t *input; /* embeddings, decisions */
+    int include_stop;        /* and ends with the stop string that ended it */
+    int return_ids;          /* choices have the ids of their prompts and tokens */
+    int keep_tokens;         /* what choices say has their tokens, without log-probabilities too */
+    int only_prompt;         /* the prompt is computed, and no answer is shown: max_tokens is 1 */
+    const json_t *input;     /* embeddings, decisions */
     const json_t *questions; /* decisions */
-    int truncates;       /* embeddings: texts that are too long are cut */
-    int no_normalise;    /* embeddings: vectors keep their length */
+    int truncates;           /* embeddings: texts that are too long are cut */
+    int no_normalise;        /* embeddings: vectors keep their length */
     int base64;
     int64_t dimensions; /* 0: not given */
     const char *cache_salt;

@@ -259,10 +259,10 @@ static void test_memory_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),          cmocka_unit_test(test_options),
-        cmocka_unit_test(test_lenient),        cmocka_unit_test(test_members),
-        cmocka_unit_test(test_sampler_steps),  cmocka_unit_test(test_model_defaults),
-        cmocka_unit_test(test_ping),           cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_table),         cmocka_unit_test(test_options),
+        cmocka_unit_test(test_lenient),       cmocka_unit_test(test_members),
+        cmocka_unit_test(test_sampler_steps), cmocka_unit_test(test_model_defaults),
+        cmocka_unit_test(test_ping),          cmocka_unit_test(test_memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
