@@ -98,15 +98,15 @@ need_clients() {
     local folder=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}/clients
     local pip="-m pip install --quiet --disable-pip-version-check --no-cache-dir"
     [ -z "${QUERN_CLIENTS-}" ] || return 0
-    [ -e "$folder/complete-3" ] || {
+    [ -e "$folder/complete-4" ] || {
         need_packages python3-venv
         say "installing Python packages of clients (openai, anthropic, litellm, langchain and others) into $folder"
         rm -rf "$folder"
         python3 -m venv "$folder" >&2 && "$folder/bin/python" $pip openai==3.57.0 litellm==1.110.2 langchain-openai==1.7.4 \
             'pydantic-ai-slim[openai]==2.68.0' openai-agents==0.24.0 haystack-ai==3.4.1 smolagents==1.26.0 anthropic==2.14.0 \
-            langchain-anthropic==1.7.10 llm==0.36 pytest numpy >&2 &&
+            langchain-anthropic==1.7.10 ollama==0.6.3 langchain-ollama==1.1.0 llm==0.36 llm-ollama==0.19.1 pytest numpy >&2 &&
             python3 -m venv "$folder/llama_index" >&2 && "$folder/llama_index/bin/python" $pip \
-            llama-index-llms-openai-like==0.8.1 instructor==1.17.0 openai==2.54.0 >&2 && touch "$folder/complete-3" || {
+            llama-index-llms-openai-like==0.8.1 instructor==1.17.0 openai==2.54.0 >&2 && touch "$folder/complete-4" || {
             rm -rf "$folder"
             say "they could not be installed (no wheel for this machine, or no index): the tests that need them are left out"
             echo "0 passed, 0 failed, 1 skipped"

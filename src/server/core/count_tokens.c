@@ -2,7 +2,7 @@
 
 #include "server/core/completion.h"
 #include "server/core/conversation.h"
-#include "server/core/task.h"
+#include "server/core/tasks/task.h"
 
 static int count(qn_task *t, const qn_dialect *dialect, int64_t *n_tokens)
 {

@@ -5,7 +5,7 @@
 #include "base/json/json_write.h"
 #include "server/core/completion.h"
 #include "server/core/conversation.h"
-#include "server/core/task.h"
+#include "server/core/tasks/task.h"
 #include "server/core/write.h"
 #include "server/llama/llama.h"
 #include "server/openai/request.h"

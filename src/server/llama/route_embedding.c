@@ -1,6 +1,6 @@
 /* POST /embedding. The answer is an array; warnings are in its last object. */
 #include "base/json/json_write.h"
-#include "server/core/embedding.h"
+#include "server/core/tasks/embedding.h"
 #include "server/core/write.h"
 #include "server/llama/llama.h"
 #include "server/llama/request.h"

@@ -1,7 +1,7 @@
 /* POST /api/embed, and /api/embeddings of old clients, which has one text and one vector. */
 #include "base/clock.h"
 #include "base/json/json_write.h"
-#include "server/core/embedding.h"
+#include "server/core/tasks/embedding.h"
 #include "server/core/write.h"
 #include "server/ollama/ollama.h"
 #include "server/ollama/request.h"

@@ -4,7 +4,7 @@
 #include "base/json/json_write.h"
 #include "server/core/completion.h"
 #include "server/core/infill.h"
-#include "server/core/task.h"
+#include "server/core/tasks/task.h"
 #include "server/core/write.h"
 #include "server/ollama/model.h"
 #include "server/ollama/ollama.h"

@@ -1,6 +1,6 @@
 /* POST /v1/embeddings. */
 #include "base/json/json_write.h"
-#include "server/core/embedding.h"
+#include "server/core/tasks/embedding.h"
 #include "server/core/write.h"
 #include "server/openai/openai.h"
 #include "server/openai/request.h"

@@ -2,12 +2,12 @@
  *
  * A dialect reads a body into a qn_api_request, whose `input` has the texts, and writes the answer in three pieces.
  * Constant data; all its functions run on a worker. */
-#ifndef QN_SERVER_CORE_EMBEDDING_H
-#define QN_SERVER_CORE_EMBEDDING_H
+#ifndef QN_SERVER_CORE_TASKS_EMBEDDING_H
+#define QN_SERVER_CORE_TASKS_EMBEDDING_H
 
 #include <quern/classify.h>
 
-#include "server/core/task.h"
+#include "server/core/tasks/task.h"
 
 enum { QN_EMBEDDING_INPUTS_MAX = 2048 };
 

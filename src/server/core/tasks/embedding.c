@@ -1,4 +1,4 @@
-#include "server/core/embedding.h"
+#include "server/core/tasks/embedding.h"
 
 #include "base/json/json_write.h"
 #include "base/mem.h"

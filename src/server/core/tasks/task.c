@@ -1,4 +1,4 @@
-#include "server/core/task.h"
+#include "server/core/tasks/task.h"
 
 #include "base/mem.h"
 

@@ -3,8 +3,8 @@
  * The worker reads the body and appends the answer, or fills in an error; the loop sends it. The task owns its
  * request, answer and error. If the client goes, `cancel` is set and the answer is dropped. Invariant: `run` has the
  * task for itself, apart from `cancel`. */
-#ifndef QN_SERVER_CORE_TASK_H
-#define QN_SERVER_CORE_TASK_H
+#ifndef QN_SERVER_CORE_TASKS_TASK_H
+#define QN_SERVER_CORE_TASKS_TASK_H
 
 #include "server/core/state.h"
 #include "server/http/exchange.h"
