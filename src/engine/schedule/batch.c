@@ -347,6 +347,8 @@ int qn_batch_step(qn_scheduler *s, qn_client *leader)
         for (int64_t i = 0; i < s->n_feeds; i++) qn_batch_settle(s, s->fed[i]);
     else
         qn_batch_settle_failed(s);
+    s->n_feeds =
+        0; /* the engine's other users compute steps too, and qn_batch_prepare_forms is called in them */
     s->now.n_active = s->active.n;
     s->now.n_queued = s->queued.n;
     qn_events_evictions(s);

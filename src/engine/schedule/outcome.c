@@ -278,6 +278,7 @@ static int has_lost_logits(const qn_request *r, const qn_feed *rest)
 void qn_batch_settle_failed(qn_scheduler *s)
 {
     int64_t n = s->n_feeds;
+    s->n_feeds = 1; /* each runs alone, as number 0 */
     for (int64_t i = 0; i < n; i++) {
         qn_request *r = s->fed[i];
         if (r->n_ahead) drop_guess(&s->feeds[i], r);

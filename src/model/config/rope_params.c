@@ -231,9 +231,8 @@ qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const cha
     QN_TRY(read_type(params, &r.type));
     if (params->object) QN_TRY(qn_fields_spelt_number(params, "rope_theta", 1e-3, 1e30, &r.theta, &found));
     if (!found) QN_TRY(qn_fields_spelt_number(root, theta_field, 1e-3, 1e30, &r.theta, &found));
-    if (!found && params->object && !params->gguf_architecture)
-        return qn_fail(QN_E_FORMAT, "%s: %s is missing", params->file,
-                       qn_fields_label(params, "rope_theta", label, sizeof label));
+    if (!found && *params->path && !params->gguf_architecture)
+        return qn_fail(QN_E_FORMAT, "%s: %srope_theta is missing", params->file, params->path);
     if (!found)
         return qn_fail(QN_E_FORMAT, "%s: %s is missing", root->file,
                        qn_fields_label(root, theta_field, label, sizeof label));
