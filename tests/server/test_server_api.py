@@ -580,6 +580,7 @@ def test_without_template(tmp_path):
     shutil.copytree(fixture("models/llama"), model)
     config = read_json(model / "tokenizer_config.json")
     del config["chat_template"]
+    config.pop("added_tokens_decoder", None)  # it names the tokens too
     tokenizer = (model / "tokenizer.json").read_text()
     for name, text in (("tokenizer_config.json", json.dumps(config)),
                        ("tokenizer.json", tokenizer.replace("<|start_header_id|>", "<|no_header|>"))):
