@@ -297,3 +297,70 @@ def test_calls_that_cannot_be_forced(server):
     status, _, got = server.post("/v1/chat/completions", {"messages": HELLO, "tools": [{**TOOLS[0], "function": {
         **TOOLS[0]["function"], "strict": True}}]})
     assert status == 400 and got["error"]["param"] == "tools", got
+
+
+# ---- other dialects ----
+
+def messages_of(server, **fields):
+    """The blocks of an answer of Anthropic's Messages."""
+    status, _, got = server.post("/v1/messages", {"messages": HELLO, "max_tokens": 300, **fields})
+    assert status == 200, got
+    return got["content"]
+
+
+def responses_of(server, **fields):
+    """The items of a response."""
+    status, _, got = server.post("/v1/responses", {"input": "Hello", "max_output_tokens": 300, **fields})
+    assert status == 200, got
+    return got["output"]
+
+
+def tool_of_messages(tool):
+    function = tool["function"]
+    return {"name": function["name"], "input_schema": function["parameters"], "strict": True}
+
+
+def tool_of_responses(tool):
+    return {"type": "function", **tool["function"], "strict": True}
+
+
+def test_forms_of_other_dialects(server):
+    (block,) = messages_of(server, output_config={"format": {"type": "json_schema", "schema": SCHEMA}})
+    is_schema(block["text"])
+    (item,) = responses_of(server, text={"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}})
+    is_schema(item["content"][0]["text"])
+    (item,) = responses_of(server, text={"format": {"type": "json_object"}})
+    is_object(item["content"][0]["text"])
+    for path, prompt, text_of in (("/api/chat", {"messages": HELLO}, lambda got: got["message"]["content"]),
+                                  ("/api/generate", {"prompt": "Hello"}, lambda got: got["response"])):
+        for form, check in ((SCHEMA, is_schema), ("json", is_object)):
+            status, _, got = server.post(path, {**prompt, "model": "mill", "stream": False, "format": form,
+                                                "options": {"num_predict": 300}})
+            assert status == 200, got
+            check(text_of(got))
+    for form, check in (({"json_schema": SCHEMA}, is_schema), ({"grammar": GBNF}, YES)):
+        status, _, got = server.post("/completion", {"prompt": "Hello", "n_predict": 300, **form})
+        assert status == 200, got
+        check(got["content"])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_calls_of_other_dialects(caller, seed):
+    def is_call(name, arguments):
+        if name == "get_time":
+            assert list(arguments) == ["zone"] and arguments["zone"] in ("CET", "UTC")
+        else:
+            assert name == "get_weather" and arguments["city"] in ("Rome", "Paris") and 1 <= arguments["days"] <= 9
+
+    tools = [tool_of_messages(t) for t in TOOLS]
+    for choice in ({"type": "any", "disable_parallel_tool_use": True}, {"type": "tool", "name": "get_time"}):
+        block = messages_of(caller, tools=tools, tool_choice=choice, top_k=seed + 1)[-1]
+        assert block["type"] == "tool_use" and block["name"] in (choice.get("name"), "get_weather", "get_time")
+        is_call(block["name"], block["input"])
+    tools = [tool_of_responses(t) for t in TOOLS]
+    allowed = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "get_time"}]}
+    for choice in ("required", {"type": "function", "name": "get_time"}, allowed):
+        item = responses_of(caller, tools=tools, tool_choice=choice, parallel_tool_calls=False, top_p=1 - seed / 10,
+                            reasoning={"effort": "none"})[-1]
+        assert item["type"] == "function_call" and (choice == "required" or item["name"] == "get_time")
+        is_call(item["name"], json.loads(item["arguments"]))

@@ -221,13 +221,14 @@ def test_reported_and_refused(server):
         assert [w["param"] for w in ask(server, **{name: 1})["warnings"]] == [name]
         assert [w["param"] for w in events(server, **{name: 1})[-1]["warnings"]] == [name]
     for name, value in (("n_discard", 1), ("min_keep", 2), ("post_sampling_probs", True), ("lora", [{"id": 0}]),
-                        ("image_data", [{}]), ("preserved_tokens", ["a"]), ("grammar", "root ::= \"a\""),
-                        ("json_schema", {}), ("n_predict", "x"), ("n_predict", -3), ("n_probs", 21), ("n_probs", -1),
+                        ("image_data", [{}]), ("preserved_tokens", ["a"]), ("grammar", "root ::= ("),
+                        ("n_predict", "x"), ("n_predict", -3), ("n_probs", 21), ("n_probs", -1),
                         ("seed", 1.5), ("samplers", "kfyp"), ("samplers", ["nothing"]), ("temperature", -1),
                         ("response_fields", "x"), ("response_fields", [1]), ("stream", 1), ("stop", [1]),
                         ("logit_bias", [["a", 1]]), ("n_cmpl", 0), ("mystery", 1), ("input_prefix", "a"),
                         ("return_tokens", 1), ("sse_ping_interval", "x"), ("model", 5)):
         assert refused(server, 400, name, name, prompt="a", **{name: value}) == "invalid_request_error"
+    assert refused(server, 400, "no name of a type", "json_schema", prompt="a", json_schema={"type": 5})
     for name, value in (("n_discard", 0), ("min_keep", 0), ("post_sampling_probs", False), ("lora", []),
                         ("grammar", ""), ("image_data", []), ("preserved_tokens", []), ("json_schema", None)):
         assert "warnings" not in ask(server, **{name: value})

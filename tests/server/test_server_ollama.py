@@ -248,8 +248,8 @@ def test_fields(server):
     assert ask(server, shift=True, truncate=False, think=None, format="")["done"]
     assert "warnings" not in ask(server, think=False)
     for path, name, value in ((CHAT, "template", "x"), (GENERATE, "context", [1]), (GENERATE, "images", ["aGk="]),
-                              (GENERATE, "suffix", "x"), (CHAT, "format", "json"), (CHAT, "truncate", True),
-                              (GENERATE, "format", {"type": "object"}), (CHAT, "format", 5), (CHAT, "think", True),
+                              (GENERATE, "suffix", "x"), (CHAT, "format", "xml"), (CHAT, "truncate", True),
+                              (CHAT, "format", 5), (CHAT, "think", True),
                               (CHAT, "think", "high"), (CHAT, "think", 5), (CHAT, "stream", 1), (CHAT, "messages", {}),
                               (CHAT, "keep_alive", []), (CHAT, "options", []), (CHAT, "model", 5), (GENERATE, "raw", 1),
                               (GENERATE, "prompt", ["a"]), (GENERATE, "system", 5), (CHAT, "mystery", 1),
@@ -257,6 +257,7 @@ def test_fields(server):
                               (CHAT, "top_logprobs", 2), (CHAT, "model", None)):
         rest = {"prompt": "a", **{name: value}} if path == GENERATE else {name: value}
         refused(server, 400, name, name, path, **rest)
+    refused(server, 400, "no name of a type", "format", GENERATE, prompt="a", format={"type": 5})
     refused(server, 400, "raw", "raw", GENERATE, prompt="a", raw=True, system="x")
     refused(server, 404, "'mill'", "model", model="mill+x")
 

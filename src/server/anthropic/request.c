@@ -67,11 +67,15 @@ int qn_anthropic_read_tool_choice(qn_api_request *r, const json_t *value, const 
         return invalid(error, "tool_choice.disable_parallel_tool_use", "must be a boolean");
     r->one_tool_call = json_is_true(is_single);
     if (type && (strcmp(type, "auto") == 0 || strcmp(type, "none") == 0)) return 0;
-    if (type && strcmp(type, "any") == 0) return qn_tool_force(r, NULL, "tool_choice", error);
+    if (type && strcmp(type, "any") == 0) {
+        qn_tool_force(r, NULL);
+        return 0;
+    }
     if (!type || strcmp(type, "tool") != 0)
         return invalid(error, "tool_choice.type", "must be \"auto\", \"any\", \"tool\" or \"none\"");
     if (!name) return invalid(error, "tool_choice.name", "must be the name of a tool");
-    return qn_tool_force(r, name, "tool_choice", error);
+    qn_tool_force(r, name);
+    return 0;
 }
 
 int qn_anthropic_read_thinking(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
@@ -107,10 +111,13 @@ int qn_anthropic_read_output_config(qn_api_request *r, const json_t *value,
     if (!json_is_object(value)) return invalid(error, "output_config", "must be an object");
     int refused = check_keys(value, "output_config", known, 2, error);
     if (refused) return refused;
-    if (is_given(format))
-        return qn_api_fail(error, 400, "unsupported_parameter", "output_config.format",
-                           "output_config.format is not supported: output cannot be constrained to a schema "
-                           "yet");
+    if (is_given(format)) {
+        const char *type = text_of(format, "type");
+        if (!type || strcmp(type, "json_schema") != 0)
+            return invalid(error, "output_config.format", "must be an object of the type \"json_schema\"");
+        refused = qn_form_set_schema(r, "output_config.format", json_object_get(format, "schema"), error);
+        if (refused) return refused;
+    }
     return is_given(effort) ? qn_field_read_effort(r, effort, limits, error) : 0;
 }
 
@@ -201,7 +208,8 @@ static int finish(qn_api_request *r, qn_api_error *error)
     /* In this API a model thinks only if it is asked to. */
     if (r->thinking < 0) r->thinking = 0;
     r->asks_for_cache = is_given(json_object_get(r->body, "cache_control"));
-    return read_tools(r, error);
+    const int refused = read_tools(r, error);
+    return refused ? refused : qn_api_request_finish_tools(r, error);
 }
 
 int qn_anthropic_read(const char *text, size_t n, unsigned route, const qn_api_request_limits *limits,

@@ -62,16 +62,6 @@ int qn_llama_read_seed(qn_api_request *r, const json_t *value, const qn_api_requ
 }
 
 /* The one place where a form of answers comes in: "grammar" and "json_schema". */
-int qn_llama_read_form(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
-                       qn_api_error *error)
-{
-    const char *param = json_object_get(r->body, "grammar") == value ? "grammar" : "json_schema";
-    (void)limits;
-    if (json_is_string(value) && !json_string_length(value)) return 0;
-    return qn_api_fail(error, 400, "unsupported_parameter", param,
-                       "%s is not supported: answers cannot be held to a form yet", param);
-}
-
 int qn_llama_read_fields(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                          qn_api_error *error)
 {

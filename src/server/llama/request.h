@@ -31,6 +31,6 @@ int qn_llama_make_prompt(const qn_model *model, const json_t *prompt, const char
 
 /* Readers of rows. */
 qn_field_fn qn_llama_read_n_predict, qn_llama_read_max_tokens, qn_llama_read_n_probs, qn_llama_read_seed,
-    qn_llama_read_form, qn_llama_read_fields, qn_llama_read_normalize;
+    qn_llama_read_fields, qn_llama_read_normalize;
 
 #endif

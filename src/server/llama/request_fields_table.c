@@ -41,8 +41,8 @@ const qn_field qn_llama_fields[] = {
     {"timings_per_token", TEXT, QN_FIELD_BOOL, AT(wants_timings), 0, 0, NULL, NULL, NULL},
     {"response_fields", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_llama_read_fields, NULL, NULL},
     {"sse_ping_interval", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_ping, NULL, NULL},
-    {"grammar", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_llama_read_form, NULL, NULL},
-    {"json_schema", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_llama_read_form, NULL, NULL},
+    {"grammar", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_grammar, NULL, NULL},
+    {"json_schema", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_json_schema, NULL, NULL},
     /* when it ends */
     {"n_predict", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_llama_read_n_predict, NULL, NULL},
     {"max_tokens", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_llama_read_max_tokens, NULL, NULL},

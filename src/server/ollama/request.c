@@ -38,12 +38,10 @@ int qn_ollama_read_format(qn_api_request *r, const json_t *value, const qn_api_r
                           qn_api_error *error)
 {
     const char *text = json_string_value(value);
-    (void)r, (void)limits;
+    (void)limits;
     if (text && !*text) return 0;
-    if (json_is_object(value) || (text && strcmp(text, "json") == 0))
-        return qn_api_fail(
-            error, 400, "unsupported_parameter", "format",
-            "format is not supported: answers cannot be held to a form yet; ask for JSON in a message");
+    if (text && strcmp(text, "json") == 0) return qn_form_set_object(r, "format", error);
+    if (json_is_object(value)) return qn_form_set_schema(r, "format", value, error);
     return invalid(error, "format", "must be \"json\" or a JSON schema");
 }
 
@@ -206,6 +204,7 @@ int qn_ollama_read(const char *text, size_t n, unsigned route, const qn_api_requ
 {
     int refused = qn_api_request_read_fields(text, n, qn_ollama_fields, route, limits, out, error);
     if (!refused) refused = finish(out, limits, error);
+    if (!refused) refused = qn_api_request_finish_tools(out, error);
     if (refused) return refused;
     qn_api_request_set_options(out, limits);
     return out->warnings.status == QN_OK ? 0 : qn_api_fail_status(error, out->warnings.status);

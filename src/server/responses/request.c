@@ -52,13 +52,29 @@ int qn_responses_read_tool_choice(qn_api_request *r, const json_t *value, const 
     const char *type = text_of(value, "type"), *name = text_of(value, "name");
     (void)limits;
     if (is_text(value, "auto") || is_text(value, "none")) return 0;
-    if (is_text(value, "required")) return qn_tool_force(r, NULL, "tool_choice", error);
+    if (is_text(value, "required")) {
+        qn_tool_force(r, NULL);
+        return 0;
+    }
     if (!json_is_object(value) || !type)
         return invalid(error, "tool_choice",
                        "must be \"auto\", \"none\", \"required\" or an object with a type");
-    if (strcmp(type, "function") == 0 && name) return qn_tool_force(r, name, "tool_choice", error);
+    if (strcmp(type, "function") == 0 && name) {
+        qn_tool_force(r, name);
+        return 0;
+    }
+    if (strcmp(type, "allowed_tools") == 0) {
+        const json_t *mode = json_object_get(value, "mode");
+        r->allowed_tools = json_object_get(value, "tools");
+        if (is_text(mode, "required")) qn_tool_force(r, NULL);
+        if ((is_text(mode, "required") || is_text(mode, "auto")) && json_is_array(r->allowed_tools)) return 0;
+        return invalid(error, "tool_choice",
+                       "of allowed_tools must have a mode, \"auto\" or \"required\", and tools");
+    }
     return qn_api_fail(error, 400, "unsupported_parameter", "tool_choice.type",
-                       "tool_choice.type: '%.64s' is not supported; only \"function\" with a name is", type);
+                       "tool_choice.type: '%.64s' is not supported; \"function\" with a name and "
+                       "\"allowed_tools\" are",
+                       type);
 }
 
 int qn_responses_read_text(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
@@ -69,11 +85,17 @@ int qn_responses_read_text(qn_api_request *r, const json_t *value, const qn_api_
     (void)r, (void)limits;
     int refused = check_keys(value, "text", known, error);
     if (refused) return refused;
-    /* The one place where an answer gets a form. */
-    if (is_given(format) && !is_text(json_object_get(format, "type"), "text"))
-        return qn_api_fail(error, 400, "unsupported_parameter", "text.format",
-                           "text.format supports only the type \"text\": output cannot be constrained to a "
-                           "schema yet");
+    if (is_given(format)) {
+        const json_t *type = json_object_get(format, "type");
+        if (is_text(type, "json_schema"))
+            refused = qn_form_set_schema(r, "text.format", json_object_get(format, "schema"), error);
+        else if (is_text(type, "json_object"))
+            refused = qn_form_set_object(r, "text.format", error);
+        else if (!is_text(type, "text"))
+            refused = invalid(error, "text.format",
+                              "must be of the type \"text\", \"json_schema\" or \"json_object\"");
+        if (refused) return refused;
+    }
     if (is_given(verbosity) && !is_text(verbosity, "medium"))
         return qn_api_fail(error, 400, "unsupported_parameter", "text.verbosity",
                            "text.verbosity is not supported: ask for it in a message");
@@ -189,7 +211,8 @@ static int finish(qn_api_request *r, qn_api_error *error)
     if (r->system && !json_is_string(r->system)) return invalid(error, "instructions", "must be a string");
     if (is_given(json_object_get(r->body, "stream_options")) && !r->stream)
         return invalid(error, "stream_options", "needs stream");
-    return read_tools(r, error);
+    const int refused = read_tools(r, error);
+    return refused ? refused : qn_api_request_finish_tools(r, error);
 }
 
 int qn_responses_read(const char *text, size_t n, unsigned route, const qn_api_request_limits *limits,

@@ -18,6 +18,10 @@ qn_field_fn qn_field_read_max_tokens, qn_field_read_max_completion_tokens, qn_fi
     qn_field_read_truncation, qn_field_read_encoding;
 /* Checks what tool_choice says together with the tools, and writes those that may be called. The same. */
 int qn_api_request_finish_tools(qn_api_request *r, qn_api_error *error);
+/* Sets the form of the answer: a JSON schema, or any JSON object. param, static storage, is the field that asks
+ * for it. The same. */
+int qn_form_set_schema(qn_api_request *r, const char *param, const json_t *schema, qn_api_error *error);
+int qn_form_set_object(qn_api_request *r, const char *param, qn_api_error *error);
 /* The same of the form of answers (form_readers.c). */
 qn_field_fn qn_field_read_response_format, qn_field_read_json_schema, qn_field_read_regex, qn_field_read_ebnf,
     qn_field_read_grammar, qn_field_read_choice, qn_field_read_structured_outputs, qn_field_read_guided_json,

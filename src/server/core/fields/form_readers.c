@@ -41,7 +41,7 @@ static int put_text(qn_api_request *r, const char *param, qn_constraint_kind kin
 }
 
 /* A schema, or its text. */
-static int put_schema(qn_api_request *r, const char *param, const json_t *value, qn_api_error *error)
+int qn_form_set_schema(qn_api_request *r, const char *param, const json_t *value, qn_api_error *error)
 {
     if (json_is_string(value)) return put_text(r, param, QN_CONSTRAIN_JSON_SCHEMA, value, error);
     if (!json_is_object(value) && !json_is_boolean(value))
@@ -50,6 +50,11 @@ static int put_schema(qn_api_request *r, const char *param, const json_t *value,
     if (refused) return refused;
     qn_json_write_value(&r->form.text, value);
     return end(r, error);
+}
+
+int qn_form_set_object(qn_api_request *r, const char *param, qn_api_error *error)
+{
+    return begin(r, param, QN_CONSTRAIN_JSON_OBJECT, error);
 }
 
 static int put_choice(qn_api_request *r, const char *param, const json_t *value, qn_api_error *error)
@@ -138,7 +143,7 @@ int qn_field_read_response_format(qn_api_request *r, const json_t *value, const 
         if (refused) return refused;
     }
     if (strcmp(type, "text") == 0) return 0;
-    if (schema) return put_schema(r, name, schema, error);
+    if (schema) return qn_form_set_schema(r, name, schema, error);
     if (strcmp(type, "json_schema") == 0)
         return qn_api_fail(error, 400, "missing_parameter", "response_format.json_schema",
                            "response_format.json_schema.schema is missing");
@@ -164,7 +169,7 @@ int qn_field_read_json_schema(qn_api_request *r, const json_t *value, const qn_a
                               qn_api_error *error)
 {
     (void)limits;
-    return put_schema(r, "json_schema", value, error);
+    return qn_form_set_schema(r, "json_schema", value, error);
 }
 
 int qn_field_read_regex(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
@@ -199,7 +204,7 @@ int qn_field_read_guided_json(qn_api_request *r, const json_t *value, const qn_a
                               qn_api_error *error)
 {
     (void)limits;
-    return put_schema(r, "guided_json", value, error);
+    return qn_form_set_schema(r, "guided_json", value, error);
 }
 
 int qn_field_read_guided_regex(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
@@ -230,7 +235,7 @@ int qn_field_read_structured_outputs(qn_api_request *r, const json_t *value,
     static const struct {
         const char *key, *param;
         put_fn *put;
-    } known[] = {{"json", "structured_outputs.json", put_schema},
+    } known[] = {{"json", "structured_outputs.json", qn_form_set_schema},
                  {"json_object", "structured_outputs.json_object", put_object},
                  {"regex", "structured_outputs.regex", put_regex},
                  {"choice", "structured_outputs.choice", put_choice},
@@ -259,11 +264,13 @@ static int is_text(const json_t *value, const char *text)
     return json_is_string(value) && strcmp(json_string_value(value), text) == 0;
 }
 
-/* {"type": "function", "function": {"name": NAME}}; NULL: it is none. */
+/* {"type": "function", "function": {"name": NAME}}, or {"type": "function", "name": NAME} of Responses; NULL: it is
+ * neither. */
 static const char *name_of(const json_t *value)
 {
+    const json_t *function = json_object_get(value, "function");
     if (!json_is_object(value) || !is_text(json_object_get(value, "type"), "function")) return NULL;
-    return json_string_value(json_object_get(json_object_get(value, "function"), "name"));
+    return json_string_value(json_object_get(function ? function : value, "name"));
 }
 
 int qn_field_read_tool_choice(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,

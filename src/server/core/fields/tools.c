@@ -31,15 +31,6 @@ static int check(const qn_tool_sent *t, const char *place, const char *parameter
     return 0;
 }
 
-/* Calls cannot be constrained to a schema yet. Clients ask for it by default, so it is reported, once. */
-static void warn_of_strict(qn_api_request *r, const qn_tool_sent *tool)
-{
-    static const char param[] = "tools.strict";
-    if (!json_is_true(tool->strict)) return;
-    if (r->warnings.length && strstr(r->warnings.data, param)) return;
-    qn_api_request_warn(r, param, "has no effect: calls cannot be constrained to a schema yet");
-}
-
 static int add_member(json_t *function, const char *key, const json_t *value)
 {
     return is_given(value) ? qn_message_set(function, key, json_incref((json_t *)value)) : 0;
@@ -60,13 +51,11 @@ int qn_tool_add(qn_api_request *r, const qn_tool_sent *sent, const char *place, 
     failed |= qn_message_set(tool, "function", function);
     failed |= json_array_append_new(r->own_tools, tool);
     if (failed) return qn_api_fail_status(error, qn_fail_nomem(0));
-    warn_of_strict(r, sent);
     return 0;
 }
 
-int qn_tool_force(qn_api_request *r, const char *name, const char *param, qn_api_error *error)
+void qn_tool_force(qn_api_request *r, const char *name)
 {
-    (void)r, (void)name;
-    return qn_api_fail(error, 400, "unsupported_parameter", param,
-                       "%s: a call cannot be forced yet; let the model choose (\"auto\")", param);
+    r->tool_calls = name ? QN_TOOL_CALLS_NAMED : QN_TOOL_CALLS_REQUIRED;
+    r->tool_name = name;
 }

@@ -14,8 +14,7 @@ typedef struct {
  * use of the tools is not decided here: r->tools is left alone. Returns 0, or the HTTP status of a refusal. */
 int qn_tool_add(qn_api_request *r, const qn_tool_sent *tool, const char *place, const char *parameters_key,
                 qn_api_error *error);
-/* The request asks for a call, of any tool (name NULL) or of one. The one place of the dialects that decides
- * it: the same. */
-int qn_tool_force(qn_api_request *r, const char *name, const char *param, qn_api_error *error);
+/* The request asks for a call, of any tool (name NULL) or of one. name is borrowed from the body. */
+void qn_tool_force(qn_api_request *r, const char *name);
 
 #endif
