@@ -63,8 +63,7 @@ static void test_options(void **state)
                      0);
     assert_true(!r.adds_special && !r.special);
     qn_api_request_free(&r);
-    assert_int_equal(read_body("{\"json_schema\":{},\"prompt\":\"a\"}", QN_LLAMA_COMPLETION, &r, &error),
-                     400);
+    assert_int_equal(read_body("{\"json_schema\":5,\"prompt\":\"a\"}", QN_LLAMA_COMPLETION, &r, &error), 400);
     assert_string_equal(error.param, "json_schema");
     qn_api_request_free(&r);
 }
