@@ -34,7 +34,7 @@ typedef struct {
     size_t wired_limit_bytes, wired_bytes;
     double prefill_tokens_per_sec, decode_tokens_per_sec; /* of the last generation that ended */
     pthread_mutex_t constraints_lock;                     /* of what follows (native_constraint.c) */
-    qn_vocabulary *vocabulary;                            /* NULL: nobody needed it yet */
+    qn_vocabulary *vocabulary;                            /* NULL until the first constraint */
     qn_constraint_cache *constraints;                     /* the same */
     size_t constraints_bytes;                             /* of both, in the ledger */
 } native_model;

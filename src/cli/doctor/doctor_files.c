@@ -325,7 +325,8 @@ static void say_card(qn_doctor *d, const qn_device_info *card)
                       card->description, card->note);
 }
 
-/* Is it worth a word that the device is missing? Where nobody asked for it, and its library is not there, no. */
+/* 1: doctor reports that the device is missing. 0 if the user did not ask for the device and its library is not
+ * installed. */
 static int is_missed(const other_device *o, const char *wish)
 {
     const char *asked = wish ? wish : getenv("QUERN_DEVICE"),

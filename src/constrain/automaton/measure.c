@@ -8,7 +8,7 @@
 #include "constrain/automaton/work.h"
 
 /* States such that edges lead from later to earlier ones. *is_finite: there is no cycle (else order is not
- * complete). Depth first, with a stack of its own. */
+ * complete). Depth first, with an explicit stack instead of recursion. */
 static qn_status order_states(qn_dfa_work *w, const qn_dfa *d, int32_t *order, int32_t *n_order,
                               int *is_finite)
 {

@@ -2,7 +2,7 @@
  *
  * Rules that no cycle of references can be reached from are regular: each becomes one automaton, in the order of
  * their references. Of the others, what stands between references to rules that are not regular becomes one
- * automaton, and what is repeated or chosen inside of a right side becomes a rule of its own. A rule that calls
+ * automaton, and a repetition or a choice inside a right side becomes a new rule. A rule that calls
  * itself at the very end (or the very begin) of its right sides alone is a repetition, so regular too. If an
  * automaton would pass a limit, its parts stay apart. Walks recurse as deep as brackets are alone. */
 #include <string.h>
