@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-enum { N_PATHS = 8, PATH_MAX_BYTES = 4096 };
+enum { N_PATHS = 24, PATH_MAX_BYTES = 4096 };
 
 static char *next_buffer(void)
 {
@@ -20,19 +20,22 @@ static char *next_buffer(void)
     return paths[i_next++ % N_PATHS];
 }
 
-/* folder/relative when that exists. */
-static const char *existing(const char *folder, const char *relative)
+/* folder/below relative when that exists; below: "", or with a slash at its end. */
+static const char *existing(const char *folder, const char *below, const char *relative)
 {
     char *path = next_buffer();
-    int n = snprintf(path, PATH_MAX_BYTES, "%s/%s", folder, relative);
+    int n = snprintf(path, PATH_MAX_BYTES, "%s/%s%s", folder, below, relative);
     return n > 0 && n < PATH_MAX_BYTES && access(path, R_OK) == 0 ? path : NULL;
 }
 
 const char *qn_test_fixture(const char *relative)
 {
-    const char *set = getenv("QUERN_FIXTURES");
-    const char *path = existing(set && *set ? set : "../shared/fixtures", relative);
-    return path ? path : existing("tests/golden", relative);
+    static const char models[] = "models/";
+    const size_t n = sizeof models - 1;
+    const char *set = getenv("QUERN_FIXTURES"), *folder = set && *set ? set : "../shared/fixtures";
+    const char *path = existing(folder, "", relative);
+    if (!path && strncmp(relative, models, n) == 0) path = existing(folder, "families2/", relative + n);
+    return path ? path : existing("tests/golden", "", relative);
 }
 
 const char *qn_test_model(const char *name)
@@ -48,7 +51,7 @@ const char *qn_test_model(const char *name)
         const char *below = cache && *cache ? "" : xdg && *xdg ? "quern/" : ".cache/quern/";
         const char *folder = cache && *cache ? cache : xdg && *xdg ? xdg : home ? home : "";
         snprintf(relative, sizeof relative, "%smodels/%s/%s", below, name, models[i].file);
-        return existing(folder, relative);
+        return existing(folder, "", relative);
     }
     return NULL;
 }

@@ -5,7 +5,7 @@
 
 /* The path of a fixture ("models/llama/config.json", "models/llama"), or NULL when it is absent. It is
  * looked for in QUERN_FIXTURES, when that is not set in ../shared/fixtures, then in the small set of
- * tests/golden. */
+ * tests/golden. "models/NAME" is also found as families2/NAME, where the further families lie. */
 const char *qn_test_fixture(const char *relative);
 /* As above; when it is absent the running test ends as skipped, saying which file was missing. */
 const char *qn_test_need_fixture(const char *relative);

@@ -33,7 +33,10 @@ double qn_golden_tolerance(const char *kind)
     static const struct {
         const char *begin;
         double tolerance;
-    } others[] = {{"gemma4", 1e-3}, {"qwen3_next", 2e-3}, {"qwen3_5", 2e-3}};
+    } others[] = {{"gemma4", 1e-3},      {"gemma3n", 1e-3},   {"muse_glimmer", 1e-3},
+                  {"qwen3_next", 2e-3},  {"qwen3_5", 2e-3},   {"qwen4_exp", 2e-3},
+                  {"kimi_linear", 2e-3}, {"glm5_next", 2e-3}, {"granitemoehybrid", 2e-3},
+                  {"nemotron_h", 2e-3},  {"falcon_h1", 2e-3}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strncmp(kind, others[i].begin, strlen(others[i].begin)) == 0) return others[i].tolerance;
     return 2e-4;
