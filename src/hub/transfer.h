@@ -6,7 +6,7 @@
 #ifndef QN_HUB_TRANSFER_H
 #define QN_HUB_TRANSFER_H
 
-#include "hub/names/digest.h"
+#include "base/digest.h"
 #include "hub/net/session.h"
 
 typedef struct {

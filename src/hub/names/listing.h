@@ -6,8 +6,8 @@
 
 #include <stdint.h>
 
+#include "base/digest.h"
 #include "base/status.h"
-#include "hub/names/digest.h"
 
 enum { QN_HUB_FILES_MAX = 10000 };
 /* No file of a model is larger; a server that says so is not believed. */

@@ -11,8 +11,8 @@
 
 #include <stdint.h>
 
+#include "base/digest.h"
 #include "base/status.h"
-#include "hub/names/digest.h"
 
 typedef struct qn_partial qn_partial;
 

@@ -1,4 +1,4 @@
-#include "hub/names/digest.h"
+#include "base/digest.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -8,8 +8,8 @@
 
 #include <string.h>
 
+#include "base/digest.h"
 #include "base/mem.h"
-#include "hub/names/digest.h"
 
 static void expect(qn_digest_kind kind, const void *bytes, size_t n, const char *hex)
 {
