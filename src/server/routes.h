@@ -12,5 +12,6 @@ void qn_route_health(qn_exchange *ex);
 void qn_route_metrics(qn_exchange *ex);
 void qn_route_prompt_cache(qn_exchange *ex);
 void qn_route_completions_either(qn_exchange *ex);
+void qn_route_openapi(qn_exchange *ex);
 
 #endif

@@ -1,4 +1,5 @@
-/* Which row of the table of routes a request finds, however its client built the path. */
+/* Which row of the table of routes a request finds, however its client built the path; that the description of the API has
+ * every row. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +8,13 @@
 /* cmocka wants these before it */
 #include <cmocka.h>
 
+#include <stdio.h>
+
 #include "base/buf.h"
+#include "base/json/json.h"
+#include "base/mem.h"
+#include "server/core/api/about.h"
+#include "server/core/api/openapi.h"
 #include "server/routes.h"
 
 enum { SIZE = 160 };
@@ -50,8 +57,11 @@ static void test_paths(void **state)
         {"POST", "/v1/messages/count_tokens", "/v1/messages/count_tokens", "/v1/messages/count_tokens"},
         {"POST", "/responses", "/v1/responses", "/v1/responses"},
         {"POST", "/v1/responses/input_tokens", "/v1/responses/input_tokens", "/v1/responses/input_tokens"},
-        {"POST", "/v1/responses/resp_1/cancel", "/v1/responses/", "/v1/responses/resp_1/cancel"},
-        {"GET", "/v1/responses/resp_1", "/v1/responses/", "/v1/responses/resp_1"},
+        {"POST", "/v1/responses/resp_1/cancel", "/v1/responses/{response_id}/cancel",
+         "/v1/responses/resp_1/cancel"},
+        {"GET", "/v1/responses/resp_1", "/v1/responses/{response_id}", "/v1/responses/resp_1"},
+        {"GET", "/responses/resp_1/input_items", "/v1/responses/{response_id}/input_items",
+         "/v1/responses/resp_1/input_items"},
         {"GET", "/", "/", "/"},
         {"HEAD", "//", "/", "/"},
         {"POST", "/api/chat/", "/api/chat", "/api/chat"},
@@ -126,12 +136,75 @@ static void test_long_paths(void **state)
     qn_buf_free(&text);
 }
 
+static void test_segments(void **state)
+{
+    static const qn_route row = {.path = "/v1/things/{thing_id}/parts/{part}"};
+    char text[8];
+    (void)state;
+    qn_route_get(&row, "/v1/things/one/parts/2", "thing_id", text, sizeof text);
+    assert_string_equal(text, "one");
+    qn_route_get(&row, "/v1/things/one/parts/2", "part", text, sizeof text);
+    assert_string_equal(text, "2");
+    qn_route_get(&row, "/v1/things/one/parts/2", "thing", text, sizeof text);
+    assert_string_equal(text, "");
+    qn_route_get(&row, "/v1/things/too-long-for-it/parts/2", "thing_id", text, sizeof text);
+    assert_string_equal(text, "");
+}
+
+/* Each row and, of its body, each field of its table. */
+static void test_description(void **state)
+{
+    qn_buf text = {0};
+    json_t *all;
+    (void)state;
+    qn_openapi_write(qn_server_tables, QN_SERVER_TABLES, 1, &text);
+    assert_int_equal(qn_json_parse("description", text.data, text.length, &all), QN_OK);
+    for (size_t i = 0; i < QN_SERVER_TABLES; i++)
+        for (size_t k = 0; k < qn_server_tables[i]->n_routes; k++) {
+            const qn_route *r = &qn_server_tables[i]->routes[k];
+            char path[SIZE], method[16];
+            const int is_below = strlen(r->path) > 1 && r->path[strlen(r->path) - 1] == '/';
+            snprintf(path, sizeof path, "%s%s", r->path, is_below ? "{name}" : "");
+            snprintf(method, sizeof method, "%s",
+                     strcmp(r->method, "GET") == 0    ? "get"
+                     : strcmp(r->method, "POST") == 0 ? "post"
+                                                      : "delete");
+            assert_non_null(r->about);
+            const json_t *operation =
+                json_object_get(json_object_get(json_object_get(all, "paths"), path), method);
+            assert_string_equal(json_string_value(json_object_get(operation, "summary")), r->about->summary);
+            if (!r->about->fields) continue;
+            const json_t *properties = NULL;
+            assert_int_equal(json_unpack((json_t *)operation, "{s{s{s{s{so}}}}}", "requestBody", "content",
+                                         "application/json", "schema", "properties", &properties),
+                             0);
+            for (const qn_field *f = r->about->fields; f->name; f++)
+                assert_true(!(f->routes & r->about->route) || json_object_get(properties, f->name));
+        }
+    json_decref(all);
+    qn_buf_free(&text);
+}
+
+/* The description fails as a whole if memory runs out. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    for (int64_t n = 1, ended = 0; !ended && n < 50; n++) {
+        qn_buf text = {0};
+        qn_mem_fail_nth(n);
+        qn_openapi_write(qn_server_tables, QN_SERVER_TABLES, 0, &text);
+        qn_mem_fail_nth(0);
+        ended = text.status == QN_OK;
+        qn_buf_free(&text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_methods),
-        cmocka_unit_test(test_long_paths),
+        cmocka_unit_test(test_paths),       cmocka_unit_test(test_methods),
+        cmocka_unit_test(test_long_paths),  cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_description), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,3 +1,5 @@
+#include "server/core/api/about.h"
+#include "server/responses/request.h"
 #include "server/responses/responses.h"
 
 #include <string.h>
@@ -36,13 +38,29 @@ static void write_error(const qn_api_error *e, const char *request_id, int in_st
     qn_buf_free(&inner);
 }
 
-/* Those of one response come last: their path stands for all below it. */
+static const qn_route_about about_create = {.summary = "Answers an input",
+                                            .fields = qn_responses_fields,
+                                            .route = QN_RESPONSES_CREATE,
+                                            .required = "input",
+                                            .stream = "text/event-stream"};
+static const qn_route_about about_count = {.summary =
+                                               "Counts the tokens of the prompt that the same body gives",
+                                           .fields = qn_responses_fields,
+                                           .route = QN_RESPONSES_COUNT,
+                                           .required = "input"};
+static const qn_route_about about_get = {.summary = "Gives a stored response"};
+static const qn_route_about about_delete = {.summary = "Deletes a stored response"};
+static const qn_route_about about_cancel = {.summary = "Cancels a response that is made in the background"};
+static const qn_route_about about_items = {.summary = "Lists the input of a stored response",
+                                           .query = "after limit order"};
+
 static const qn_route routes[] = {
-    {"POST", "/v1/responses", qn_route_responses, 0, 1},
-    {"POST", "/v1/responses/input_tokens", qn_route_responses_count, 0, 1},
-    {"GET", "/v1/responses/", qn_route_responses_stored, 0, 0},
-    {"DELETE", "/v1/responses/", qn_route_responses_stored, 0, 0},
-    {"POST", "/v1/responses/", qn_route_responses_stored, 0, 0},
+    {"POST", "/v1/responses", qn_route_responses, 0, 1, &about_create, NULL},
+    {"POST", "/v1/responses/input_tokens", qn_route_responses_count, 0, 1, &about_count, NULL},
+    {"GET", "/v1/responses/{response_id}", qn_route_responses_stored, 0, 0, &about_get, NULL},
+    {"DELETE", "/v1/responses/{response_id}", qn_route_responses_stored, 0, 0, &about_delete, NULL},
+    {"POST", "/v1/responses/{response_id}/cancel", qn_route_responses_stored, 0, 0, &about_cancel, NULL},
+    {"GET", "/v1/responses/{response_id}/input_items", qn_route_responses_stored, 0, 0, &about_items, NULL},
 };
 
 const qn_route_table qn_responses_routes = {routes, sizeof routes / sizeof *routes, write_error, NULL};
