@@ -273,7 +273,7 @@ static void open_all(qn_job *job)
 static void all_open(qn_job *job)
 {
     qn_completion *c = of_job(job);
-    if (!c->ex->connection) {
+    if (!qn_exchange_is_awaited(c->ex)) {
         begin_closing(c);
         return;
     }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -25,6 +26,7 @@ enum {
     BODIES_MAX = 16,            /* of the largest size, at once */
     IDLE_S = 75,                /* between two requests */
     WRITE_S = 60,               /* without any progress */
+    SUNK_BYTES = 1 << 20,       /* of a body that a sink takes: as many give it its time again */
     LINGER_S = 3,               /* for the client to read the answer that refused it, */
     LINGER_BYTES_MAX = 64 << 20 /* and to send what it was sending */
 };
@@ -40,6 +42,7 @@ struct qn_connection {
     qn_exchange *exchange; /* that is being read or answered */
     size_t counted;        /* bytes of the body in the server's sum */
     size_t lingered;
+    size_t sunk;   /* bytes that the route's sink took since the timer was set */
     int closes;    /* after this answer */
     int is_used;   /* it had an answer before */
     int is_inside; /* of process_input: who would free it leaves that to the outermost */
@@ -54,7 +57,7 @@ static void process_input(qn_connection *c);
 static void free_exchange(qn_exchange *ex)
 {
     qn_http_server *s = ex->http;
-    if (ex->connection || ex->holds) return;
+    if (ex->connection || ex->local || ex->holds) return;
     if (ex->free_state) ex->free_state(ex);
     qn_buf_free(&ex->body);
     qn_free(ex);
@@ -191,12 +194,38 @@ static void write_head(qn_exchange *ex, int status, const char *type, const char
     qn_buf_free(&b);
 }
 
+/* The answer to a request of the server itself. */
+static void give_local(qn_exchange *ex, int status, const char *body, size_t n)
+{
+    const qn_local_client *client = ex->local;
+    ex->status = status;
+    qn_exchange_hold(ex);
+    ex->local = NULL;
+    client->take(client->user, ex, status, body, n);
+    qn_exchange_release(ex);
+}
+
 void qn_exchange_reply(qn_exchange *ex, int status, const char *type, const char *headers, const char *body,
                        size_t n)
 {
+    if (ex->local) give_local(ex, status, body, n);
     if (!ex->connection) return;
     write_head(ex, status, type, headers, (int64_t)n);
     if (!ex->is_head) put(ex, body, n);
+    finish(ex->connection);
+}
+
+void qn_exchange_reply_file(qn_exchange *ex, const char *type, int file, int64_t length)
+{
+    if (!ex->connection) {
+        close(file);
+        return;
+    }
+    write_head(ex, 200, type, NULL, length);
+    if (ex->is_head || !length)
+        close(file);
+    else if (evbuffer_add_file(output(ex), file, 0, length) != 0) /* closes it */
+        ex->connection->closes = 1;
     finish(ex->connection);
 }
 
@@ -265,9 +294,11 @@ void qn_exchange_end(qn_exchange *ex)
 void qn_exchange_fail(qn_exchange *ex, const qn_api_error *error)
 {
     qn_buf b = {0}, headers = {0};
-    if (!ex->connection) return;
+    if (!qn_exchange_is_awaited(ex)) return;
     ex->table->write_error(error, ex->id, ex->status != 0, &b);
-    if (b.status != QN_OK) { /* not even that much memory */
+    if (ex->local) {
+        give_local(ex, error->status, b.data, b.length);
+    } else if (b.status != QN_OK) { /* not even that much memory */
         close_connection(ex->connection);
     } else if (ex->status) {
         qn_exchange_send(ex, b.data, b.length);
@@ -290,9 +321,9 @@ int qn_exchange_is_full(const qn_exchange *ex)
 
 /* ---- requests ------------------------------------------------------------------------------------------ */
 
-static qn_exchange *new_exchange(qn_connection *c)
+/* c may be NULL. */
+static qn_exchange *make_exchange(qn_http_server *s, qn_connection *c)
 {
-    qn_http_server *s = c->server;
     qn_exchange *ex = qn_calloc(1, sizeof *ex);
     if (!ex) return NULL;
     ex->number = qn_random_bits(s->id_seed, s->n_ids++);
@@ -303,9 +334,49 @@ static qn_exchange *new_exchange(qn_connection *c)
     ex->connection = c;
     ex->key = -1;
     ex->begin_ns = qn_clock_ns();
-    c->exchange = ex;
     s->n_exchanges++;
     return ex;
+}
+
+static qn_exchange *new_exchange(qn_connection *c)
+{
+    return c->exchange = make_exchange(c->server, c);
+}
+
+int qn_exchange_is_awaited(const qn_exchange *ex)
+{
+    return ex->connection || ex->local;
+}
+
+qn_exchange *qn_exchange_begin_local(qn_http_server *http, const char *method, const char *path, qn_buf *body,
+                                     int key, const qn_local_client *client)
+{
+    qn_exchange *ex = make_exchange(http, NULL);
+    if (!ex) return NULL;
+    const qn_route_match found =
+        qn_route_find(http->tables, http->n_tables, method, path, ex->path, sizeof ex->path);
+    ex->local = found.route ? client : NULL;
+    if (!found.route) {
+        free_exchange(ex);
+        return NULL;
+    }
+    ex->route = found.route;
+    ex->table = found.table;
+    ex->key = key;
+    ex->body = *body;
+    *body = (qn_buf){0};
+    qn_exchange_hold(ex);
+    ex->route->handle(ex);
+    const int is_there = ex->holds > 1 || ex->local;
+    qn_exchange_release(ex);
+    return is_there ? ex : NULL;
+}
+
+void qn_exchange_abandon(qn_exchange *ex)
+{
+    ex->local = NULL;
+    if (ex->gone) ex->gone(ex);
+    free_exchange(ex);
 }
 
 static int is_json(const char *type)
@@ -330,6 +401,7 @@ static int check_head(qn_connection *c, qn_exchange *ex, qn_api_error *error)
         qn_route_find(c->server->tables, c->server->n_tables, h->method, h->path, ex->path, sizeof ex->path);
     ex->is_head = strcmp(h->method, "HEAD") == 0;
     ex->route = found.route;
+    snprintf(ex->query, sizeof ex->query, "%s", h->query);
     if (found.table) ex->table = found.table;
     int is_preflight = c->server->options->n_cors_origins && strcmp(h->method, "OPTIONS") == 0 && found.table;
     static const qn_route preflight = {.is_open = 1};
@@ -341,6 +413,9 @@ static int check_head(qn_connection *c, qn_exchange *ex, qn_api_error *error)
         return 405;
     }
     if (!ex->route) return qn_api_fail(error, 404, "unknown_path", NULL, "this server has no %s", ex->path);
+    if (strlen(h->query) >= sizeof ex->query)
+        return qn_api_fail(error, 400, "invalid_value", NULL, "the query of the path is longer than %d bytes",
+                           QN_QUERY_MAX - 1);
     if (strcmp(h->method, "POST") == 0 && !is_json(qn_http_get(h, "content-type")) && is_of_page(h))
         return qn_api_fail(error, 415, "unsupported_media_type", NULL,
                            "the content type of a web page's request must be application/json");
@@ -372,6 +447,35 @@ static void dispatch(qn_connection *c)
         qn_exchange_reply(ex, 204, NULL, NULL, NULL, 0); /* a preflight */
 }
 
+/* What is here of the body goes to the route's sink, if it has one. Returns 0, or the status of a refusal. */
+static int sink_body(qn_connection *c, qn_api_error *error)
+{
+    qn_buf *body = &c->http.body;
+    const qn_route *route = c->exchange ? c->exchange->route : NULL;
+    const size_t n = body->length;
+    if (!route || !route->sink || !n || c->http.state == QN_HTTP_FAILED) return 0;
+    const int refused = route->sink->take(c->exchange, body->data, n, error);
+    qn_buf_reset(body);
+    c->sunk += n;
+    if (!refused && c->sunk >= SUNK_BYTES) {
+        c->sunk = 0;
+        set_timer(c, c->server->options->read_timeout_ms);
+    }
+    return refused;
+}
+
+/* The route's sink decides how long a body may be. */
+static int begin_body(qn_connection *c, qn_api_error *error)
+{
+    qn_http *h = &c->http;
+    const qn_route *route = c->exchange->route;
+    h->body_max = c->server->options->body_max_bytes;
+    if (!route || !route->sink) return 0;
+    h->body_max = SIZE_MAX / 2;
+    c->sunk = 0;
+    return route->sink->begin(c->exchange, qn_http_get(h, "content-type"), error);
+}
+
 /* A step forward of the request that is read. */
 static void look(qn_connection *c)
 {
@@ -382,13 +486,17 @@ static void look(qn_connection *c)
         return;
     }
     if (h->state == QN_HTTP_READY) {
-        if (check_head(c, c->exchange, &error)) {
+        if (check_head(c, c->exchange, &error) || begin_body(c, &error)) {
             refuse(c, &error);
             return;
         }
         qn_http_read_body(h);
         if (h->state == QN_HTTP_BODY && h->wants_continue)
             put(c->exchange, "HTTP/1.1 100 Continue\r\n\r\n", 25);
+    }
+    if (sink_body(c, &error)) {
+        refuse(c, &error);
+        return;
     }
     count_body(c, h->body.length);
     if (h->state == QN_HTTP_FAILED) {

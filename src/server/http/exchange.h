@@ -14,15 +14,26 @@
 
 typedef struct qn_connection qn_connection;
 
+/* Who takes the answer of a request that the server makes to itself. */
+typedef struct {
+    /* The whole answer. The exchange may be gone afterwards. */
+    void (*take)(void *user, const qn_exchange *ex, int status, const char *body, size_t n);
+    void *user;
+} qn_local_client;
+
+enum { QN_QUERY_MAX = 512 };
+
 struct qn_exchange {
     qn_server *server;
     qn_http_server *http;
-    qn_connection *connection;   /* NULL: the client is gone, or has its answer */
-    const qn_route *route;       /* NULL: none was found */
-    const qn_route_table *table; /* that has the path, or the first: it writes the errors */
-    uint64_t number;             /* random */
-    char id[32];                 /* "req_..." and the number */
-    char path[160];              /* as the table of routes writes it, cut */
+    qn_connection *connection;    /* NULL: the client is gone, or has its answer */
+    const qn_route *route;        /* NULL: none was found */
+    const qn_route_table *table;  /* that has the path, or the first: it writes the errors */
+    uint64_t number;              /* random */
+    char id[32];                  /* "req_..." and the number */
+    char path[160];               /* as the table of routes writes it, cut */
+    char query[QN_QUERY_MAX];     /* behind the '?', as sent, or "" */
+    const qn_local_client *local; /* a request of the server itself: there is no connection. NULL: none */
     qn_buf body;
     int key; /* which API key was shown; -1: none */
     int64_t begin_ns;
@@ -42,6 +53,8 @@ struct qn_exchange {
 /* The whole answer. headers: further header lines, each with its CR LF, or NULL. */
 void qn_exchange_reply(qn_exchange *ex, int status, const char *type, const char *headers, const char *body,
                        size_t n);
+/* A whole answer of length bytes that the open file has from its beginning. The file is closed in any case. */
+void qn_exchange_reply_file(qn_exchange *ex, const char *type, int file, int64_t length);
 /* An error as the API of the path writes it; of a stream that has begun: an event with it, and the end. */
 void qn_exchange_fail(qn_exchange *ex, const qn_api_error *error);
 /* The content type of server-sent events. */
@@ -58,6 +71,21 @@ void qn_exchange_send(qn_exchange *ex, const char *bytes, size_t n);
 void qn_exchange_end(qn_exchange *ex);
 /* 1: the client is slow; what it has not taken yet is enough until `drained`. */
 int qn_exchange_is_full(const qn_exchange *ex);
+
+/* 1: somebody waits for the answer. */
+int qn_exchange_is_awaited(const qn_exchange *ex);
+/* A value of the query ("limit" of "?limit=5&order=asc"), decoded, or "" if it is absent. Returns 0, or 400. */
+int qn_exchange_query(const qn_exchange *ex, const char *name, char *out, size_t size, qn_api_error *error);
+/* The text that stands for "{NAME}" of the route's path, or "". */
+void qn_exchange_segment(const qn_exchange *ex, const char *name, char *out, size_t size);
+
+/* A request that the server makes to itself: in idle times, for the key `key`. It takes over the body. `client` lives until it
+ * took the answer, or the request was abandoned; take may be called before this returns. NULL: out of memory, or the
+ * path is unknown. */
+qn_exchange *qn_exchange_begin_local(qn_http_server *http, const char *method, const char *path, qn_buf *body,
+                                     int key, const qn_local_client *client);
+/* Its answer is no longer wanted. */
+void qn_exchange_abandon(qn_exchange *ex);
 
 /* Keeps the exchange while a job or a generation is under way. */
 void qn_exchange_hold(qn_exchange *ex);

@@ -1,0 +1,56 @@
+/* What a path and its query say. */
+#include <string.h>
+
+#include "server/http/exchange.h"
+#include "server/http/routes.h"
+
+static int digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* Decodes text[0..n). Returns 0 if an escape is malformed or stands for NUL, or if the text does not fit. */
+static int decode(const char *text, size_t n, char *out, size_t size)
+{
+    size_t n_out = 0;
+    for (size_t i = 0; i < n; i++) {
+        int c = (unsigned char)text[i];
+        if (c == '+') c = ' ';
+        if (c == '%') {
+            if (i + 2 >= n || digit(text[i + 1]) < 0 || digit(text[i + 2]) < 0) return 0;
+            c = digit(text[i + 1]) * 16 + digit(text[i + 2]);
+            i += 2;
+        }
+        if (!c || n_out + 1 >= size) return 0;
+        out[n_out++] = (char)c;
+    }
+    out[n_out] = 0;
+    return 1;
+}
+
+int qn_exchange_query(const qn_exchange *ex, const char *name, char *out, size_t size, qn_api_error *error)
+{
+    const size_t n = strlen(name);
+    out[0] = 0;
+    for (const char *at = ex->query; *at;) {
+        const size_t length = strcspn(at, "&");
+        if (length > n && strncmp(at, name, n) == 0 && at[n] == '=' &&
+            !decode(at + n + 1, length - n - 1, out, size)) {
+            out[0] = 0;
+            return qn_api_fail(error, 400, "invalid_value", name, "%s of the query is malformed or too long",
+                               name);
+        }
+        at += length;
+        if (*at) at++;
+    }
+    return 0;
+}
+
+void qn_exchange_segment(const qn_exchange *ex, const char *name, char *out, size_t size)
+{
+    out[0] = 0;
+    if (ex->route) qn_route_get(ex->route, ex->path, name, out, size);
+}
