@@ -241,6 +241,10 @@ static qn_status read_sizes(const reader *r, qn_model_config *c)
     QN_TRY(
         qn_fields_required_int(f, "max_position_embeddings", 1, POSITIONS_MAX, &c->max_position_embeddings));
 
+    if (r->family->draft_layers)
+        QN_TRY(
+            qn_fields_int(f, "num_nextn_predict_layers", 0, LAYERS_MAX, &c->num_nextn_predict_layers, NULL));
+
     /* The embedding's rows are the vocabulary where nothing else says so: GGUF files may leave it out. */
     const qn_tensor_view *embed = qn_family_find_weight(r->family, r->src, QN_WEIGHT_EMBED, 0, NULL);
     if (!qn_fields_get(f, "vocab_size") && embed && embed->n_dims == 2 && embed->shape[0] >= 1 &&
@@ -345,7 +349,9 @@ static qn_status read_attention(const reader *r, qn_model_config *c)
     c->final_logit_softcapping = (float)final_cap;
 
     QN_TRY(qn_fields_bool(f, "attention_bias", &c->attention_bias, NULL));
-    c->attention_output_bias = c->attention_bias;
+    if (r->family->output_bias == QN_OUTPUT_BIAS_AS_QKV) c->attention_output_bias = c->attention_bias;
+    if (r->family->output_bias == QN_OUTPUT_BIAS_SAID)
+        QN_TRY(qn_fields_bool(f, "attention_out_bias", &c->attention_output_bias, NULL));
     if (r->family->biased_qkv) {
         /* Where the files name no family the tensors alone say. */
         c->attention_bias =
@@ -353,6 +359,11 @@ static qn_status read_attention(const reader *r, qn_model_config *c)
         c->attention_output_bias = 0;
     }
     QN_TRY(qn_fields_bool(f, "mlp_bias", &c->mlp_bias, NULL));
+    if (r->family->qk_norm_if) {
+        int normed = 0;
+        QN_TRY(qn_fields_bool(f, r->family->qk_norm_if, &normed, NULL));
+        if (!normed) c->qk_norm = QN_QK_NORM_NONE;
+    }
     if (r->family->gated_attention) QN_TRY(qn_fields_bool(f, "attn_output_gate", &c->attn_output_gate, NULL));
     return refuse_bidirectional(f);
 }

@@ -113,6 +113,29 @@ static qn_status read_shared(const qn_family_experts *family, const qn_fields *f
     return QN_OK;
 }
 
+/* mlp_layer_types, "dense" or "sparse" for each layer; without it all but the first have experts. */
+static qn_status read_listed_layers(const qn_fields *f, qn_model_config *c)
+{
+    const json_t *list = qn_fields_get(f, "mlp_layer_types");
+    char label[LABEL_MAX];
+    const int none = !list || json_is_null(list);
+    qn_fields_label(f, "mlp_layer_types", label, sizeof label);
+    if (!none && (!json_is_array(list) || json_array_size(list) < (size_t)c->num_hidden_layers))
+        return qn_fail(QN_E_FORMAT, "%s: %s: expected an array of num_hidden_layers (%lld) names", f->file,
+                       label, (long long)c->num_hidden_layers);
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+        const char *type =
+            none ? (i ? "sparse" : "dense") : json_string_value(json_array_get(list, (size_t)i));
+        int sparse = type && strcmp(type, "sparse") == 0;
+        if (!type || (!sparse && strcmp(type, "dense") != 0))
+            return qn_fail(QN_E_FORMAT, "%s: %s[%lld] is neither \"dense\" nor \"sparse\"", f->file, label,
+                           (long long)i);
+        c->layers[i].has_experts = sparse;
+        c->layers[i].has_mlp = !sparse;
+    }
+    return QN_OK;
+}
+
 /* Layers with experts: all but the first ones, all but those that are listed, and of the rest each step-th.
  */
 static qn_status read_layers(const qn_family_experts *family, const qn_fields *f, qn_model_config *c)
@@ -160,7 +183,8 @@ qn_status qn_experts_config_read(const qn_family *family, const qn_fields *f, qn
         QN_TRY(read_sizes(experts, f, c));
         QN_TRY(read_routing(experts, f, &c->experts));
         QN_TRY(read_shared(experts, f, &c->experts));
-        return read_layers(experts, f, c);
+        return experts->listed_layers && !f->gguf_architecture ? read_listed_layers(f, c)
+                                                               : read_layers(experts, f, c);
     }
     int64_t n = 0;
     char label[LABEL_MAX];

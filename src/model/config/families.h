@@ -26,6 +26,13 @@ typedef enum {
     QN_DELTA_BY_HEAD /* in_proj_qkvz, in_proj_ba, key head by key head */
 } qn_delta_rule;
 
+/* Whether the output projection of attention has a bias. */
+typedef enum {
+    QN_OUTPUT_BIAS_AS_QKV, /* where attention_bias says that q, k and v have one */
+    QN_OUTPUT_BIAS_SAID,   /* where attention_out_bias says so */
+    QN_OUTPUT_BIAS_NONE
+} qn_output_bias_rule;
+
 /* A tensor that the family calls otherwise than the table of names does. */
 typedef struct {
     qn_weight_role role; /* QN_WEIGHT_ROLE_COUNT ends a list */
@@ -81,6 +88,7 @@ typedef struct {
     int norm_topk_prob;      /* 1: whatever the files say */
     int gguf_norm_topk_prob; /* 1: in GGUF, which does not say */
     int correction_bias, bias, shared_gate;
+    int listed_layers; /* mlp_layer_types lists the layers with experts; without it, all but the first have them */
     int beside_mlp; /* 1: layers with experts have a dense block too */
     int router_norm, expert_scale;
     float swiglu_alpha;
@@ -103,7 +111,10 @@ typedef struct qn_family {
     int gelu_is_tanh;                   /* "gelu" in old files means the approximation by tanh */
     unsigned norms;                     /* QN_NORM_* */
     qn_qk_norm qk_norm;
-    int multiplied; /* embedding_multiplier, attention_multiplier, residual_multiplier and
+    const char *qk_norm_if; /* a field without whose truth there is no such norm; NULL: always */
+    qn_output_bias_rule output_bias;
+    int draft_layers; /* num_nextn_predict_layers more layers follow in the files, for drafts */
+    int multiplied;   /* embedding_multiplier, attention_multiplier, residual_multiplier and
                        logits_scaling, each 1 where it is not said */
     int value_norm;
     int layer_scale;

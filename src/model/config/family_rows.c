@@ -198,6 +198,76 @@ static const qn_field_default qwen2_vl_defaults[] = {{"rms_norm_eps", 1e-5, 0},
 static const qn_field_default granite_defaults[] = {
     {"rms_norm_eps", 1e-6, 0}, {"rope_theta", 10000, 1}, {"max_position_embeddings", 2048, 0}, {NULL, 0, 0}};
 
+static const qn_field_default seed_oss_defaults[] = {{"vocab_size", 155136, 0},
+                                                     {"hidden_size", 4096, 0},
+                                                     {"intermediate_size", 27648, 0},
+                                                     {"num_hidden_layers", 64, 0},
+                                                     {"num_attention_heads", 80, 0},
+                                                     {"num_key_value_heads", 8, 0},
+                                                     {"head_dim", 128, 0},
+                                                     {"rms_norm_eps", 1e-6, 0},
+                                                     {"rope_theta", 10000, 1},
+                                                     {"max_position_embeddings", 524288, 0},
+                                                     {"attention_bias", 1, 0},
+                                                     {NULL, 0, 0}};
+static const qn_field_default glm4_moe_defaults[] = {{"vocab_size", 151552, 0},
+                                                     {"hidden_size", 4096, 0},
+                                                     {"intermediate_size", 10944, 0},
+                                                     {"num_hidden_layers", 46, 0},
+                                                     {"num_attention_heads", 96, 0},
+                                                     {"num_key_value_heads", 8, 0},
+                                                     {"rms_norm_eps", 1e-5, 0},
+                                                     {"rope_theta", 10000, 1},
+                                                     {"partial_rotary_factor", 0.5, 0},
+                                                     {"max_position_embeddings", 131072, 0},
+                                                     {"n_routed_experts", 128, 0},
+                                                     {"num_experts_per_tok", 8, 0},
+                                                     {"n_shared_experts", 1, 0},
+                                                     {"moe_intermediate_size", 1408, 0},
+                                                     {"first_k_dense_replace", 1, 0},
+                                                     {"n_group", 1, 0},
+                                                     {"topk_group", 1, 0},
+                                                     {"routed_scaling_factor", 1, 0},
+                                                     {"norm_topk_prob", 1, 0},
+                                                     {"num_nextn_predict_layers", 1, 0},
+                                                     {NULL, 0, 0}};
+static const qn_field_default glm4_moe_lite_defaults[] = {{"vocab_size", 154880, 0},
+                                                          {"hidden_size", 2048, 0},
+                                                          {"intermediate_size", 10240, 0},
+                                                          {"num_hidden_layers", 47, 0},
+                                                          {"num_attention_heads", 20, 0},
+                                                          {"rms_norm_eps", 1e-5, 0},
+                                                          {"rope_theta", 10000, 0},
+                                                          {"max_position_embeddings", 202752, 0},
+                                                          {"q_lora_rank", 768, 0},
+                                                          {"kv_lora_rank", 512, 0},
+                                                          {"qk_nope_head_dim", 192, 0},
+                                                          {"qk_rope_head_dim", 64, 0},
+                                                          {"v_head_dim", 256, 0},
+                                                          {"n_routed_experts", 64, 0},
+                                                          {"num_experts_per_tok", 4, 0},
+                                                          {"n_shared_experts", 1, 0},
+                                                          {"moe_intermediate_size", 1536, 0},
+                                                          {"n_group", 1, 0},
+                                                          {"topk_group", 1, 0},
+                                                          {"routed_scaling_factor", 1.8, 0},
+                                                          {"norm_topk_prob", 1, 0},
+                                                          {"num_nextn_predict_layers", 1, 0},
+                                                          {NULL, 0, 0}};
+static const qn_field_default minimax_m2_defaults[] = {{"vocab_size", 200064, 0},
+                                                       {"hidden_size", 3072, 0},
+                                                       {"intermediate_size", 1536, 0},
+                                                       {"num_hidden_layers", 62, 0},
+                                                       {"num_attention_heads", 48, 0},
+                                                       {"num_key_value_heads", 8, 0},
+                                                       {"head_dim", 128, 0},
+                                                       {"rms_norm_eps", 1e-6, 0},
+                                                       {"rope_theta", 5000000, 1},
+                                                       {"max_position_embeddings", 196608, 0},
+                                                       {"num_local_experts", 256, 0},
+                                                       {"num_experts_per_tok", 8, 0},
+                                                       {NULL, 0, 0}};
+
 /* What is neither: Qwen 3 norms queries, Gemma 2 and 3 norm what the blocks give. Without biases too the
  * blocks are llama's, which qwen2 computes as well. */
 static const qn_known_by qwen2_known_by[] = {
@@ -231,6 +301,15 @@ static const qn_renamed_weight gpt_oss_names[] = {{QN_WEIGHT_ROUTER, "layers.#.m
                                                   {QN_WEIGHT_ROLE_COUNT, NULL}};
 static const qn_renamed_weight gpt_oss_gguf_names[] = {
     {QN_WEIGHT_FFN_NORM, "blk.#.post_attention_norm.weight"}, {QN_WEIGHT_ROLE_COUNT, NULL}};
+
+static const qn_family_experts glm4_moe_lite_experts = {
+    .names = qn_expert_names, .score = QN_SCORE_SIGMOID, .correction_bias = 1, .listed_layers = 1};
+static const qn_family_experts minimax_m2_experts = {
+    .names = qn_expert_mixtral_names, .score = QN_SCORE_SIGMOID, .correction_bias = 1, .norm_topk_prob = 1};
+static const qn_renamed_weight minimax_m2_names[] = {
+    {QN_WEIGHT_ROUTER, "layers.#.block_sparse_moe.gate.weight"},
+    {QN_WEIGHT_ROUTER_CORRECTION, "layers.#.block_sparse_moe.e_score_correction_bias"},
+    {QN_WEIGHT_ROLE_COUNT, NULL}};
 
 static const qn_family_experts gemma4_experts = {.names = qn_expert_gemma4_names,
                                                  .only_if = "enable_moe_block",
@@ -444,6 +523,7 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("deepseek_v3"),
         .architectures = LIST("DeepseekV3ForCausalLM"),
+        .draft_layers = 1,
         .defaults = deepseek_v3_defaults,
         .experts = &deepseek_v3_experts,
         .stop_tokens = LIST("<\uff5cend\u2581of\u2581sentence\uff5c>"),
@@ -492,6 +572,50 @@ const qn_family qn_family_rows[] = {
         .hidden_act_keys = LIST("hidden_act"),
         .norms = NORMS_PRE,
         .multiplied = 1,
+    },
+    {
+        .model_types = LIST("seed_oss"),
+        .architectures = LIST("SeedOssForCausalLM"),
+        .defaults = seed_oss_defaults,
+        .stop_tokens = LIST("<seed:eos>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .output_bias = QN_OUTPUT_BIAS_SAID,
+    },
+    {
+        .model_types = LIST("glm4_moe"),
+        .architectures = LIST("Glm4MoeForCausalLM"),
+        .defaults = glm4_moe_defaults,
+        .experts = &deepseek_v3_experts,
+        .draft_layers = 1,
+        .stop_tokens = LIST("<|endoftext|>", "<|user|>", "<|observation|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .qk_norm = QN_QK_NORM_HEAD,
+        .qk_norm_if = "use_qk_norm",
+        .output_bias = QN_OUTPUT_BIAS_NONE,
+    },
+    {
+        .model_types = LIST("glm4_moe_lite"),
+        .architectures = LIST("Glm4MoeLiteForCausalLM"),
+        .defaults = glm4_moe_lite_defaults,
+        .experts = &glm4_moe_lite_experts,
+        .draft_layers = 1,
+        .stop_tokens = LIST("<|endoftext|>", "<|user|>", "<|observation|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .latent = 1,
+    },
+    {
+        .model_types = LIST("minimax_m2"),
+        .architectures = LIST("MiniMaxM2ForCausalLM"),
+        .defaults = minimax_m2_defaults,
+        .renamed = minimax_m2_names,
+        .experts = &minimax_m2_experts,
+        .stop_tokens = LIST("[e~["),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .qk_norm = QN_QK_NORM_WHOLE,
     },
 };
 const int qn_family_count = sizeof qn_family_rows / sizeof qn_family_rows[0];

@@ -25,7 +25,6 @@ qn_status qn_latent_config_read(const qn_fields *f, qn_model_config *c)
                        "%s: %s is %lld, expected num_attention_heads (%lld): heads share a latent", f->file,
                        qn_fields_label(f, kv_heads, label, sizeof label), (long long)c->num_key_value_heads,
                        (long long)c->num_attention_heads);
-    QN_TRY(qn_fields_int(f, "num_nextn_predict_layers", 0, 64, &c->num_nextn_predict_layers, NULL));
     l->norm_eps = 1e-6f; /* the default of the reference's class, which is given none */
     c->head_dim = l->qk_rope_head_dim;
     c->rope_interleaved = 1;

@@ -187,17 +187,19 @@ static qn_status read_rotary_dim(const qn_fields *params, const qn_fields *root,
     static const char partial_name[] = "partial_rotary_factor";
     const qn_fields *from = root;
     const char *name = "rotary_dim";
-    int found = 0;
+    int found = 0, is_share = 0;
     double partial = 1;
     int64_t dim = head_dim;
     if (params->object) QN_TRY(qn_fields_int(params, name, 2, head_dim, &dim, &found));
-    if (found)
+    if (params->object && !found)
+        QN_TRY(qn_fields_number(params, partial_name, 1e-6, 1, &partial, &is_share));
+    if (found || is_share)
         from = params;
-    else
+    else if (!json_is_number(
+                 qn_fields_get(root, partial_name))) /* which goes before it, as in transformers */
         QN_TRY(qn_fields_int(root, name, 2, head_dim, &dim, &found));
     if (!found) {
-        if (params->object) QN_TRY(qn_fields_number(params, partial_name, 1e-6, 1, &partial, &found));
-        if (found) from = params;
+        found = is_share;
         if (!found) QN_TRY(qn_fields_number(root, partial_name, 1e-6, 1, &partial, &found));
         name = found ? partial_name : head_dim_name(root, head_dim);
         dim = (int64_t)((double)head_dim * partial);
