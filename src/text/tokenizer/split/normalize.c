@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/tokenizer/split/byte_level.h"
+#include "text/tokenizer/split/reference.h"
 #include "text/tokenizer/split/unicode.h"
 
 enum {
@@ -18,12 +19,23 @@ enum {
     SORT_FEW = 32, /* marks in a row that are sorted by insertion */
 };
 
-typedef enum { FORM, LOWERCASE, STRIP, STRIP_ACCENTS, PREPEND, REPLACE, BYTE_LEVEL } step_kind;
+typedef enum {
+    FORM,
+    LOWERCASE,
+    STRIP,
+    STRIP_ACCENTS,
+    PREPEND,
+    REPLACE,
+    BYTE_LEVEL,
+    BERT_CLEAN,   /* controls go, white space becomes a space */
+    BERT_CHINESE, /* a space on both sides */
+} step_kind;
 
 typedef struct {
     step_kind kind;
     utf8proc_option_t form; /* FORM */
     int left, right;        /* STRIP */
+    const qn_cp_set *marks; /* STRIP_ACCENTS */
     char *text;             /* PREPEND: what; REPLACE: by what */
     size_t n;
     char *literal; /* REPLACE: of what, or NULL and regex */
@@ -86,6 +98,43 @@ static const struct {
     {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT},
 };
 
+static qn_status new_step(qn_normalizer *z, const char *what, step_kind kind, step **out)
+{
+    if (z->n_steps == STEPS_MAX)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: more than %d normalizers in sequence", what, STEPS_MAX);
+    *out = &z->steps[z->n_steps++]; /* counted first, so that a failure frees what it holds */
+    **out = (step){.kind = kind};
+    return QN_OK;
+}
+
+static qn_status add_bert(qn_normalizer *z, const char *what, const json_t *value)
+{
+    static const char *const names[] = {"clean_text", "handle_chinese_chars", "lowercase"};
+    enum { CLEAN, CHINESE, LOWER };
+    int given[3];
+    step *s = NULL;
+    for (int i = 0; i < 3; i++) {
+        const json_t *v = json_object_get(value, names[i]);
+        if (!json_is_boolean(v))
+            return qn_fail(QN_E_FORMAT, "%s: normalizer BertNormalizer: %s is neither true nor false", what,
+                           names[i]);
+        given[i] = json_is_true(v);
+    }
+    const json_t *accents = json_object_get(value, "strip_accents");
+    if (accents && !json_is_boolean(accents) && !json_is_null(accents))
+        return qn_fail(QN_E_FORMAT,
+                       "%s: normalizer BertNormalizer: strip_accents is neither true, false nor null", what);
+    if (given[CLEAN]) QN_TRY(new_step(z, what, BERT_CLEAN, &s));
+    if (given[CHINESE]) QN_TRY(new_step(z, what, BERT_CHINESE, &s));
+    if (json_is_boolean(accents) ? json_is_true(accents) : given[LOWER]) {
+        QN_TRY(new_step(z, what, FORM, &s));
+        s->form = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
+        QN_TRY(new_step(z, what, STRIP_ACCENTS, &s));
+        s->marks = &qn_marks_of_bert;
+    }
+    return given[LOWER] ? new_step(z, what, LOWERCASE, &s) : QN_OK;
+}
+
 static qn_status add(qn_normalizer *z, const char *what, const json_t *value, int depth)
 {
     const char *type = json_string_value(json_object_get(value, "type"));
@@ -100,10 +149,9 @@ static qn_status add(qn_normalizer *z, const char *what, const json_t *value, in
             QN_TRY(add(z, what, json_array_get(list, i), depth + 1));
         return QN_OK;
     }
-    if (z->n_steps == STEPS_MAX)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: more than %d normalizers in sequence", what, STEPS_MAX);
-    step *s = &z->steps[z->n_steps++]; /* counted first, so that a failure frees what it holds */
-    *s = (step){0};
+    if (strcmp(type, "BertNormalizer") == 0) return add_bert(z, what, value);
+    step *s = NULL;
+    QN_TRY(new_step(z, what, FORM, &s));
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
         if (strcmp(type, forms[i].type) == 0) {
             s->kind = FORM;
@@ -114,6 +162,7 @@ static qn_status add(qn_normalizer *z, const char *what, const json_t *value, in
         s->kind = LOWERCASE;
     } else if (strcmp(type, "StripAccents") == 0) {
         s->kind = STRIP_ACCENTS;
+        s->marks = &qn_accents;
     } else if (strcmp(type, "ByteLevel") == 0) {
         s->kind = BYTE_LEVEL;
     } else if (strcmp(type, "Strip") == 0) {
@@ -238,6 +287,22 @@ static qn_status decompose(utf8proc_option_t form, const char *text, size_t n_te
     return QN_OK;
 }
 
+/* The end of the run of code points from at on that a form may change or reorder. *inert: bytes of the code
+ * point there, if the run ends before one that the reference leaves alone and utf8proc does not. */
+static size_t run_end(const qn_buf *in, size_t at, size_t *inert)
+{
+    uint32_t cp;
+    *inert = 0;
+    for (size_t used; at < in->length && (uint8_t)in->data[at] >= 0x80; at += used) {
+        used = qn_utf8_decode(in->data + at, in->length - at, &cp);
+        if (!used) used = 1; /* cannot be: the text was made valid before */
+        if (!qn_cp_in(&qn_never_normalized, cp)) continue;
+        *inert = used;
+        break;
+    }
+    return at;
+}
+
 /* Unicode normalisation works on runs that start and end with ASCII, which no form changes or reorders; that
  * keeps the working memory (8 bytes a code point) small and leaves most text alone. */
 static qn_status normal_form(utf8proc_option_t form, const qn_buf *in, qn_buf *out)
@@ -252,8 +317,7 @@ static qn_status normal_form(utf8proc_option_t form, const qn_buf *in, qn_buf *o
     for (size_t i = 0; i < in->length && status == QN_OK;) {
         size_t plain = i;
         while (plain < in->length && (uint8_t)in->data[plain] < 0x80) plain++;
-        size_t end = plain;
-        while (end < in->length && (uint8_t)in->data[end] >= 0x80) end++;
+        size_t inert, end = run_end(in, plain, &inert);
         size_t start = plain > i ? plain - 1 : plain; /* the last ASCII letter may take a mark */
         qn_buf_append(out, in->data + i, start - i);
         status = decompose(form, in->data + start, end - start, &points, &spare, &capacity, &n);
@@ -263,11 +327,21 @@ static qn_status normal_form(utf8proc_option_t form, const qn_buf *in, qn_buf *o
             char utf8[4];
             qn_buf_append(out, utf8, qn_utf8_encode((uint32_t)points[j], utf8));
         }
-        i = end;
+        qn_buf_append(out, in->data + end, inert);
+        i = end + inert;
     }
     qn_free(points);
     qn_free(spare);
     return status == QN_OK ? out->status : status;
+}
+
+static uint32_t lower(uint32_t cp)
+{
+    uint32_t low = (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp);
+    for (int i = 0; i < qn_late_lower_count && low == cp && cp >= qn_late_lower[0].from; i++)
+        if (cp - qn_late_lower[i].from < qn_late_lower[i].count)
+            low = qn_late_lower[i].to + (cp - qn_late_lower[i].from);
+    return low;
 }
 
 static void lowercase(const qn_buf *in, qn_buf *out)
@@ -279,7 +353,7 @@ static void lowercase(const qn_buf *in, qn_buf *out)
         if (cp == 0x130) /* the one letter whose lower case is two code points */
             qn_buf_puts(out, "i\xcc\x87");
         else
-            qn_buf_append(out, utf8, qn_utf8_encode((uint32_t)utf8proc_tolower((utf8proc_int32_t)cp), utf8));
+            qn_buf_append(out, utf8, qn_utf8_encode(lower(cp), utf8));
     }
 }
 
@@ -299,12 +373,51 @@ static void strip(const step *s, const qn_buf *in, qn_buf *out)
     qn_buf_append(out, in->data + start, end - start);
 }
 
-static void strip_accents(const qn_buf *in, qn_buf *out)
+static void strip_accents(const step *s, const qn_buf *in, qn_buf *out)
 {
     uint32_t cp;
     for (size_t i = 0, used; i < in->length && (used = qn_utf8_decode(in->data + i, in->length - i, &cp));
          i += used)
-        if (!qn_cp_is_mark(cp)) qn_buf_append(out, in->data + i, used);
+        if (cp < 0x80 || !qn_cp_in(s->marks, cp)) qn_buf_append(out, in->data + i, used);
+}
+
+static void bert_clean(const qn_buf *in, qn_buf *out)
+{
+    uint32_t cp;
+    for (size_t i = 0, used; i < in->length && (used = qn_utf8_decode(in->data + i, in->length - i, &cp));
+         i += used) {
+        if (cp == '\t' || cp == '\n' || cp == '\r')
+            qn_buf_putc(out, ' ');
+        else if (cp > ' ' && cp < 0x7f)
+            qn_buf_putc(out, (char)cp);
+        else if (qn_cp_in(&qn_removed_by_bert, cp))
+            continue;
+        else if (qn_cp_is_space(cp))
+            qn_buf_putc(out, ' ');
+        else
+            qn_buf_append(out, in->data + i, used);
+    }
+}
+
+static int is_chinese(uint32_t cp)
+{
+    static const qn_cp_range rows[] = {{0x3400, 0x4dbf},   {0x4e00, 0x9fff},   {0xf900, 0xfaff},
+                                       {0x20000, 0x2a6df}, {0x2a700, 0x2b81f}, {0x2b920, 0x2ceaf},
+                                       {0x2f800, 0x2fa1f}};
+    static const qn_cp_set set = {rows, sizeof rows / sizeof rows[0]};
+    return cp >= rows[0].first && qn_cp_in(&set, cp);
+}
+
+static void bert_chinese(const qn_buf *in, qn_buf *out)
+{
+    uint32_t cp;
+    for (size_t i = 0, used; i < in->length && (used = qn_utf8_decode(in->data + i, in->length - i, &cp));
+         i += used) {
+        int apart = is_chinese(cp);
+        if (apart) qn_buf_putc(out, ' ');
+        qn_buf_append(out, in->data + i, used);
+        if (apart) qn_buf_putc(out, ' ');
+    }
 }
 
 static qn_status replace(const step *s, qn_regex_match *m, const qn_buf *in, qn_buf *out)
@@ -346,7 +459,13 @@ static qn_status run_step(const step *s, qn_regex_match *m, const qn_buf *in, qn
         strip(s, in, out);
         break;
     case STRIP_ACCENTS:
-        strip_accents(in, out);
+        strip_accents(s, in, out);
+        break;
+    case BERT_CLEAN:
+        bert_clean(in, out);
+        break;
+    case BERT_CHINESE:
+        bert_chinese(in, out);
         break;
     case PREPEND:
         if (in->length) qn_buf_append(out, s->text, s->n);

@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "text/tokenizer/split/byte_level.h"
 #include "text/tokenizer/split/normalize.h"
+#include "text/tokenizer/split/reference.h"
 #include "text/tokenizer/split/split_fast.h"
 #include "text/tokenizer/split/unicode.h"
 
@@ -158,12 +159,12 @@ static int class_space(uint32_t cp)
 
 static int class_number(uint32_t cp)
 {
-    return qn_cp_is_number(cp);
+    return cp < 0x80 ? cp >= '0' && cp <= '9' : qn_cp_in(&qn_digits, cp);
 }
 
 static int class_punctuation(uint32_t cp)
 {
-    return qn_cp_is_punctuation(cp);
+    return qn_cp_in(&qn_punctuation, cp);
 }
 
 static qn_status add(qn_pretokenizer *p, const char *what, const json_t *value, int depth);
@@ -202,6 +203,14 @@ static qn_status add(qn_pretokenizer *p, const char *what, const json_t *value, 
     if (strcmp(type, "Digits") == 0) {
         s->class = class_number;
         s->behavior = json_is_true(json_object_get(value, "individual_digits")) ? ISOLATED : CONTIGUOUS;
+        return QN_OK;
+    }
+    if (strcmp(type, "BertPreTokenizer") == 0) { /* at white space, then around punctuation */
+        s->class = class_space;
+        s->behavior = REMOVED;
+        if (p->n_steps == STEPS_MAX)
+            return qn_fail(QN_E_UNSUPPORTED, "%s: more than %d pre-tokenizers in sequence", what, STEPS_MAX);
+        p->steps[p->n_steps++] = (step){.kind = SPLIT, .class = class_punctuation, .behavior = ISOLATED};
         return QN_OK;
     }
     if (strcmp(type, "Punctuation") == 0) {

@@ -1,0 +1,47 @@
+/* Classes of code points as the library that tokenizer.json files are written for has them. Each of its parts
+ * knows another version of Unicode, so no one database gives the same answers. The tables are generated
+ * (tools/tokenizer_tables.py). Any thread. */
+#ifndef QN_TEXT_TOKENIZER_SPLIT_REFERENCE_H
+#define QN_TEXT_TOKENIZER_SPLIT_REFERENCE_H
+
+#include <stdint.h>
+
+typedef struct {
+    uint32_t first, last;
+} qn_cp_range;
+/* Ranges in rising order. */
+typedef struct {
+    const qn_cp_range *rows;
+    int n;
+} qn_cp_set;
+
+extern const qn_cp_set qn_removed_by_bert;  /* what BertNormalizer's clean_text drops */
+extern const qn_cp_set qn_marks_of_bert;    /* what its strip_accents drops */
+extern const qn_cp_set qn_accents;          /* what StripAccents drops */
+extern const qn_cp_set qn_punctuation;      /* Punctuation, BertPreTokenizer */
+extern const qn_cp_set qn_digits;           /* Digits */
+extern const qn_cp_set qn_never_normalized; /* in newer Unicode they decompose or take part in reordering */
+extern const qn_cp_set qn_letters;          /* \p{L} */
+extern const qn_cp_set qn_numbers;          /* \p{N} */
+
+/* Letters whose lower case may be newer than utf8proc: count letters from `from` on become those from `to` on. */
+typedef struct {
+    uint32_t from, to, count;
+} qn_cp_lower;
+extern const qn_cp_lower qn_late_lower[];
+extern const int qn_late_lower_count;
+
+static inline int qn_cp_in(const qn_cp_set *set, uint32_t cp)
+{
+    int low = 0, high = set->n;
+    while (low < high) { /* the first range that does not end before cp */
+        int middle = low + (high - low) / 2;
+        if (set->rows[middle].last < cp)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < set->n && set->rows[low].first <= cp;
+}
+
+#endif
