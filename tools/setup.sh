@@ -116,6 +116,25 @@ need_clients() {
     export QUERN_CLIENTS=$folder/bin/python
 }
 
+# need_tokenizers: the packages that define tokenizers, into the cache folder; QUERN_TOKENIZERS names the Python that has them.
+need_tokenizers() {
+    local folder=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}/tokenizers
+    [ -z "${QUERN_TOKENIZERS-}" ] || return 0
+    [ -e "$folder/complete" ] || {
+        need_packages python3-venv
+        say "installing the Python packages tokenizers, sentencepiece, tiktoken and transformers into $folder"
+        rm -rf "$folder"
+        python3 -m venv "$folder" >&2 && "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+            tokenizers==0.23.3 sentencepiece==0.2.3 tiktoken==0.14.0 transformers protobuf >&2 && touch "$folder/complete" || {
+            rm -rf "$folder"
+            say "they could not be installed (no index): tokenizers are not compared"
+            echo "0 passed, 0 failed, 1 skipped"
+            return 1
+        }
+    }
+    QUERN_TOKENIZERS=$folder/bin/python
+}
+
 # need_jsonschema: the validator jsonschema with its formats, into the cache folder; QUERN_JSONSCHEMA names the Python that has it.
 need_jsonschema() {
     local folder=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}/jsonschema

@@ -28,4 +28,11 @@ test-constrain: $(B)/tests/constrain/walk_test
 	$(Q). tools/setup.sh; need_jsonschema || exit 0; \
 	  QUERN_WALK_SEEDS=$(WALKS) QUERN_WALK_SCHEMAS=$(SCHEMAS) QUERN_WALK_OUT=$(B)/walks.jsonl $< && \
 	  "$$QUERN_JSONSCHEMA" tests/constrain/check_walks.py "$${QUERN_FIXTURES:-../shared/fixtures}/json_schema/maskbench.jsonl.gz" $(B)/walks.jsonl
-.PHONY: test-constrain test-mlx run-mlx test-peft test-clients
+
+# Tokenizers of every kind, trained by the packages that define them, on CASES random texts each: the same ids, pairs and text.
+CASES ?= 10000
+test-tokenizers: SHELL := bash
+test-tokenizers: $(B)/tests/tokenizers/reference_test
+	$(Q). tools/setup.sh; need_tokenizers || exit 0; rm -rf $(B)/tokenizer_kinds && \
+	  "$$QUERN_TOKENIZERS" tools/tokenizer_kinds.py $(B)/tokenizer_kinds $(CASES) && QUERN_TOKENIZER_KINDS=$(B)/tokenizer_kinds $<
+.PHONY: test-constrain test-tokenizers test-mlx run-mlx test-peft test-clients

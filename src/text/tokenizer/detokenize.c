@@ -25,19 +25,21 @@ typedef enum {
     STRIP,
     METASPACE,
     REPLACE,
+    WORD_PIECE, /* words with spaces between them, pieces that go on a word without their prefix */
 } stage_kind;
 
 typedef struct {
     stage_kind kind;
     int keep_added; /* BYTE_LEVEL, BYTE_TOKENS: added tokens pass as they are */
     int after_fuse; /* its input is one token that comes in parts */
-    char *from;     /* REPLACE literal; STRIP and METASPACE: the character */
+    char *from;     /* REPLACE literal; STRIP and METASPACE: the character; WORD_PIECE: the prefix */
     size_t n_from;
     char *to;
     size_t n_to;
     qn_regex *regex;
     size_t start, stop; /* STRIP */
     int drop_first;     /* METASPACE: the first token's marks go away */
+    int cleanup;        /* WORD_PIECE: no space before punctuation and contractions */
     int whole;          /* needs each token as a whole: parts are gathered until the next token or the end */
 } stage;
 
@@ -143,6 +145,15 @@ static qn_status add(qn_decoder *d, const char *what, const json_t *value, int d
         s->drop_first = json_is_string(scheme) ? strcmp(json_string_value(scheme), "never") != 0
                                                : !json_is_false(json_object_get(value, "add_prefix_space"));
         return take(replacement, &s->from, &s->n_from);
+    }
+    if (strcmp(type, "WordPiece") == 0) {
+        const json_t *prefix = json_object_get(value, "prefix"), *cleanup = json_object_get(value, "cleanup");
+        QN_TRY(new_stage(d, what, WORD_PIECE, &s));
+        if (!json_is_string(prefix)) return bad_field(what, type, "prefix");
+        if (!json_is_boolean(cleanup)) return bad_field(what, type, "cleanup");
+        s->cleanup = json_is_true(cleanup);
+        s->whole = s->after_fuse;
+        return take(prefix, &s->from, &s->n_from);
     }
     if (strcmp(type, "Replace") == 0) {
         const json_t *content = json_object_get(value, "content");
@@ -369,6 +380,48 @@ static qn_status feed_metaspace(qn_decoder_state *s, int i, const char *text, si
     return feed(s, i + 1, t->held.data, t->held.length, begins);
 }
 
+/* text[0..n) with every `from` replaced, in place: `to` is not longer. */
+static void replace_all(qn_buf *b, const char *from, const char *to)
+{
+    const size_t n_from = strlen(from), n_to = strlen(to);
+    size_t kept = 0;
+    for (size_t done = 0; done < b->length;) {
+        size_t at = qn_find_bytes(b->data, b->length, done, from, n_from);
+        memmove(b->data + kept, b->data + done, at - done);
+        kept += at - done;
+        done = at;
+        if (at == b->length) break;
+        memcpy(b->data + kept, to, n_to);
+        kept += n_to;
+        done += n_from;
+    }
+    b->length = kept;
+}
+
+static qn_status feed_word_piece(qn_decoder_state *s, int i, const char *text, size_t n, int begins)
+{
+    static const char *const cleanups[][2] = {
+        {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+        {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    const stage *g = &s->d->stages[i];
+    stage_state *t = &s->stages[i];
+    int first = t->tokens++ == 0 && !s->middle;
+    qn_buf_reset(&t->held);
+    if (!first) {
+        if (n >= g->n_from && memcmp(text, g->from, g->n_from) == 0) {
+            text += g->n_from;
+            n -= g->n_from;
+        } else {
+            qn_buf_putc(&t->held, ' ');
+        }
+    }
+    qn_buf_append(&t->held, text, n);
+    if (t->held.status != QN_OK) return t->held.status;
+    for (size_t k = 0; g->cleanup && k < sizeof cleanups / sizeof cleanups[0]; k++)
+        replace_all(&t->held, cleanups[k][0], cleanups[k][1]);
+    return feed(s, i + 1, t->held.data, t->held.length, begins);
+}
+
 static qn_status feed_replace(qn_decoder_state *s, int i, const char *text, size_t n, int begins)
 {
     const stage *g = &s->d->stages[i];
@@ -423,6 +476,8 @@ static qn_status run_stage(qn_decoder_state *s, int i, const char *text, size_t 
         return feed_metaspace(s, i, text, n, begins);
     case REPLACE:
         return feed_replace(s, i, text, n, begins);
+    case WORD_PIECE:
+        return feed_word_piece(s, i, text, n, begins);
     }
     return QN_OK;
 }

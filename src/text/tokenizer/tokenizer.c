@@ -47,6 +47,7 @@ void qn_tokenizer_free(qn_tokenizer *t)
     qn_free(t->what);
     qn_vocab_free(&t->vocab);
     qn_bpe_free(t->bpe);
+    qn_wordpiece_free(t->wordpiece);
     qn_normalizer_free(t->normalizer);
     qn_pretokenizer_free(t->pretokenizer);
     qn_decoder_free(t->decoder);
@@ -56,6 +57,7 @@ void qn_tokenizer_free(qn_tokenizer *t)
     qn_added_free(&t->respelt);
     qn_free(t->prefix.data);
     qn_free(t->suffix.data);
+    qn_free(t->pair.parts);
     qn_free(t->eos_ids.data);
     qn_free(t->turn_end_ids.data);
     qn_free(t);
@@ -137,6 +139,8 @@ qn_status qn_tokenizer_finish(qn_tokenizer *t)
         "<\xef\xbd\x9c"
         "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
     };
+    if (t->bpe) QN_TRY(qn_bpe_finish(t->bpe));
+    if (t->wordpiece) QN_TRY(named(t, qn_wordpiece_finish(t->wordpiece)));
     if (t->has_mixed)
         for (size_t i = 0; i < t->added.n; i++) QN_TRY(qn_added_add(&t->added_mixed, &t->added.tokens[i]));
     qn_added_finish(&t->added);
@@ -170,6 +174,13 @@ qn_status qn_tokenizer_set_ids(qn_tokenizer *t, int32_t bos, int32_t eos, int32_
 
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
+static qn_status encode_word(encoder *e, const char *word, size_t n)
+{
+    const qn_tokenizer *t = e->t;
+    if (t->wordpiece) return qn_wordpiece_encode(t->wordpiece, word, n, &e->ids);
+    return qn_bpe_encode(t->bpe, word, n, e->bpe, &e->ids);
+}
+
 /* Text without added tokens. */
 static qn_status encode_plain(encoder *e, const char *text, size_t n, qn_text_place place)
 {
@@ -177,8 +188,7 @@ static qn_status encode_plain(encoder *e, const char *text, size_t n, qn_text_pl
     QN_TRY(qn_pieces_set(&e->pieces, text, n));
     QN_TRY(qn_pretokenizer_run(e->t->pretokenizer, e->match, place, &e->pieces, &e->spare_pieces));
     for (size_t i = 0; i < e->pieces.n; i++)
-        QN_TRY(qn_bpe_encode(e->t->bpe, e->pieces.text.data + e->pieces.start[i], e->pieces.length[i], e->bpe,
-                             &e->ids));
+        QN_TRY(encode_word(e, e->pieces.text.data + e->pieces.start[i], e->pieces.length[i]));
     return QN_OK;
 }
 
@@ -374,6 +384,83 @@ qn_status qn_tokenizer_encode(const qn_tokenizer *t, const char *text, size_t n_
 {
     qn_text_segment whole = {text, n_bytes, (flags & QN_ENCODE_SPECIAL) != 0};
     return qn_tokenizer_encode_segments(t, &whole, 1, flags, ids, n_ids);
+}
+
+/* ---- pairs --------------------------------------------------------------------------------------------- */
+
+/* How much of two texts of n[0] and n[1] ids stays when both may have room: the longer one is cut first
+ * (transformers' and tokenizers' "longest_first"). */
+static void cut_pair(size_t n[2], size_t room)
+{
+    const int longer = n[0] <= n[1];
+    size_t small = n[!longer], large = n[longer];
+    if (small > room)
+        large = small;
+    else
+        large = small > room - small ? small : room - small;
+    if (small + large > room) {
+        small = room / 2;
+        large = small + room % 2;
+    }
+    if (n[!longer] > small) n[!longer] = small;
+    if (n[longer] > large) n[longer] = large;
+}
+
+static qn_status join_pair(const qn_tokenizer *t, unsigned flags, int32_t *const texts[2], size_t n[2],
+                           size_t n_max, qn_token_pair *out)
+{
+    static const qn_pair_part plain[] = {{-1, 0, 0}, {-1, 1, 1}};
+    const qn_pair_part *parts = t->pair.kind == QN_PAIR_PARTS ? t->pair.parts : plain;
+    const size_t n_parts = t->pair.kind == QN_PAIR_PARTS ? t->pair.n : 2;
+    size_t n_added = 0, total = 0;
+    if (t->pair.kind == QN_PAIR_REFUSED)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: post_processor does not say how two texts are put together",
+                       t->what);
+    for (size_t i = 0; i < n_parts && flags & QN_ENCODE_BOS; i++) n_added += parts[i].id >= 0;
+    if (n_max && n_added > n_max)
+        return qn_fail(QN_E_ARG, "%zu tokens are too few for two texts, which get %zu around them", n_max,
+                       n_added);
+    if (n_max && n[0] + n[1] > n_max - n_added) cut_pair(n, n_max - n_added);
+    for (size_t i = 0; i < n_parts; i++) total += parts[i].id >= 0 ? 1 : n[parts[i].text];
+    int32_t *ids = qn_alloc_array(total + 1, sizeof *ids);
+    int32_t *types = ids ? qn_alloc_array(total + 1, sizeof *types) : NULL;
+    if (!types) {
+        qn_free(ids);
+        return QN_E_NOMEM;
+    }
+    size_t at = 0;
+    for (size_t i = 0; i < n_parts; i++) {
+        const qn_pair_part *part = &parts[i];
+        const int32_t *from = part->id >= 0 ? &part->id : texts[part->text];
+        size_t count = part->id >= 0 ? (flags & QN_ENCODE_BOS) != 0 : n[part->text];
+        for (size_t k = 0; k < count; k++, at++) {
+            ids[at] = from[k];
+            types[at] = part->type;
+        }
+    }
+    *out = (qn_token_pair){ids, types, at};
+    return QN_OK;
+}
+
+qn_status qn_tokenizer_encode_pair(const qn_tokenizer *t, const qn_text_segment *first,
+                                   const qn_text_segment *second, unsigned flags, size_t n_max,
+                                   qn_token_pair *out)
+{
+    int32_t *texts[2] = {NULL, NULL};
+    size_t n[2] = {0, 0};
+    qn_status status = qn_tokenizer_encode_segments(t, first, 1, 0, &texts[0], &n[0]);
+    if (status == QN_OK) status = qn_tokenizer_encode_segments(t, second, 1, 0, &texts[1], &n[1]);
+    if (status == QN_OK) status = join_pair(t, flags, texts, n, n_max, out);
+    qn_free(texts[0]);
+    qn_free(texts[1]);
+    return status;
+}
+
+void qn_token_pair_free(qn_token_pair *pair)
+{
+    qn_free(pair->ids);
+    qn_free(pair->types);
+    *pair = (qn_token_pair){0};
 }
 
 /* ---- decoding ------------------------------------------------------------------------------------------ */

@@ -1,7 +1,7 @@
 /* The tokenizer: text to token ids and back, exactly as the file that describes it says.
  *
- * A tokenizer.json's normalizer, pre-tokenizer, model (BPE), post-processor and decoder are executed as they
- * are; a component that is not known is refused by its name. A GGUF brings vocabulary, merges or scores and
+ * A tokenizer.json's normalizer, pre-tokenizer, model (BPE, WordPiece), post-processor and decoder are executed as
+ * they are; a component that is not known is refused by its name. A GGUF brings vocabulary, merges or scores and
  * the name of its pre-tokenizer.
  *
  * Special tokens are tokenizer.json's `special: true` and GGUF's control and unknown types. They are
@@ -71,6 +71,20 @@ qn_status qn_tokenizer_encode_segments(const qn_tokenizer *t, const qn_text_segm
 qn_status qn_tokenizer_encode_cut(const qn_tokenizer *t, const qn_text_segment *segments, size_t n_segments,
                                   unsigned flags, const size_t *cuts, size_t n_cuts, size_t *at,
                                   int32_t **ids, size_t *n_ids);
+
+/* Two texts as one input (a reranker's query and document), as the post-processor puts them together. */
+typedef struct {
+    int32_t *ids, *types; /* [n] each; types: which text a token counts as, as encoders are told it */
+    size_t n;
+} qn_token_pair;
+/* flags: QN_ENCODE_BOS puts the post-processor's tokens around and between; the types are the same without.
+ * n_max: of ids, with all that is put around; 0: no limit. Beyond it the longer text is cut at its end, then
+ * both alike (transformers' longest_first). *out: qn_token_pair_free. QN_E_UNSUPPORTED: the file has no rule
+ * for two texts; QN_E_ARG: n_max leaves no room for the tokens around them. */
+qn_status qn_tokenizer_encode_pair(const qn_tokenizer *t, const qn_text_segment *first,
+                                   const qn_text_segment *second, unsigned flags, size_t n_max,
+                                   qn_token_pair *out);
+void qn_token_pair_free(qn_token_pair *pair);
 
 enum {
     QN_DECODE_SKIP_SPECIAL = 1, /* leave special tokens out */

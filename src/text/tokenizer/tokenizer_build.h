@@ -6,15 +6,34 @@
 #include "text/tokenizer/added.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/detokenize.h"
+#include "text/tokenizer/model/wordpiece.h"
 #include "text/tokenizer/split/normalize.h"
 #include "text/tokenizer/split/pretokenize.h"
 #include "text/tokenizer/tokenizer.h"
 #include "text/tokenizer/vocab.h"
 
+/* A part of what two texts become. */
+typedef struct {
+    int32_t id;   /* of a token; -1: a text */
+    int32_t text; /* 0 the first, 1 the second */
+    int32_t type;
+} qn_pair_part;
+typedef struct {
+    enum {
+        QN_PAIR_PLAIN,  /* no rule: the second text follows the first, with types 0 and 1 */
+        QN_PAIR_PARTS,  /* as the parts say */
+        QN_PAIR_REFUSED /* the file's rule cannot be used for pairs */
+    } kind;
+    qn_pair_part *parts; /* owned */
+    size_t n;
+} qn_pair_rule;
+
 struct qn_tokenizer {
     char *what; /* names the file in messages */
     qn_vocab vocab;
+    /* One of these is the model. */
     qn_bpe *bpe;
+    qn_wordpiece *wordpiece;
     qn_normalizer *normalizer;
     qn_pretokenizer *pretokenizer;
     qn_decoder *decoder;
@@ -25,6 +44,7 @@ struct qn_tokenizer {
     int has_mixed;
     qn_added respelt;          /* normalized forms that differ from the text; by id, once finished */
     qn_id_list prefix, suffix; /* the post-processor: what goes around a whole text */
+    qn_pair_rule pair;         /* the same for two texts */
     int32_t bos_id, eos_id, unk_id, pad_id;
     qn_id_list eos_ids, turn_end_ids;
 };
@@ -33,7 +53,7 @@ struct qn_tokenizer {
 qn_status qn_tokenizer_new(const char *what, qn_tokenizer **out);
 /* One added token; its text must be in the vocabulary already. normalized: as in tokenizer.json. */
 qn_status qn_tokenizer_add_token(qn_tokenizer *t, const qn_added_token *token, int normalized);
-/* Sorts, completes the lists of ids. */
+/* Finishes the model, sorts, completes the lists of ids. */
 qn_status qn_tokenizer_finish(qn_tokenizer *t);
 
 #endif

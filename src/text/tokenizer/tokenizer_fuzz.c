@@ -55,6 +55,18 @@ static void use(const qn_tokenizer *t, const char *text, size_t n)
     qn_free(ids);
 }
 
+static void use_pair(const qn_tokenizer *t, const char *text, size_t n)
+{
+    qn_text_segment a = {text, n / 3, 1}, b = {text + n / 3, n - n / 3, 0};
+    qn_token_pair pair;
+    size_t n_max = n % 7 * 3;
+    if (qn_tokenizer_encode_pair(t, &a, &b, QN_ENCODE_BOS, n_max, &pair) != QN_OK) return;
+    check(!n_max || pair.n <= n_max);
+    for (size_t i = 0; i < pair.n; i++)
+        check(pair.ids[i] >= 0 && (size_t)pair.ids[i] < qn_tokenizer_vocab_size(t) && pair.types[i] >= 0);
+    qn_token_pair_free(&pair);
+}
+
 static void use_gguf(const uint8_t *data, size_t size)
 {
     enum { TEXT = 48 };
@@ -87,6 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     use(t, end ? (const char *)end + 1 : "", n_text);
+    use_pair(t, end ? (const char *)end + 1 : "", n_text);
     qn_tokenizer_free(t);
     return 0;
 }

@@ -292,7 +292,6 @@ static qn_status build(reader *r, const qn_tokenizer_options *options)
     QN_TRY(build_pretokenizer(r, options));
     QN_TRY(qn_decoder_for_gguf(r->kind == GPT2, r->space_prefix, &t->decoder));
     QN_TRY(read_added(r));
-    QN_TRY(qn_bpe_finish(t->bpe));
     return qn_tokenizer_finish(t);
 }
 

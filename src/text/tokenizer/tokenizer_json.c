@@ -1,5 +1,5 @@
-/* Reading a tokenizer.json: the large lists (vocabulary, merges) by a pull parser in one pass, the small
- * components as trees. */
+/* Reading a tokenizer.json: its model and its added tokens by a pull parser in one pass, the small components
+ * as trees. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,14 +11,13 @@
 #include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
-#include "text/tokenizer/merges.h"
 #include "text/tokenizer/named_tokens.h"
+#include "text/tokenizer/post_json.h"
 #include "text/tokenizer/tokenizer_build.h"
+#include "text/tokenizer/tokenizer_model_json.h"
 
 enum {
     IDS_SPARE = 1 << 16, /* holes that a vocabulary may have beyond four times its size */
-    TYPICAL_ENTRY =
-        16, /* bytes of a vocabulary entry in the file, at least (estimate for the first allocation) */
 };
 
 typedef struct {
@@ -35,9 +34,7 @@ typedef struct {
                           file */
     /* Text of the components, as found; data NULL: missing. */
     qn_json_text normalizer, pre_tokenizer, post_processor, decoder, added_tokens;
-    qn_json_text vocab, merges, unk_token;
-    int byte_fallback, fuse_unk, ignore_merges;
-    int seen_model;
+    qn_model_json model;
     /* Added tokens, until all that is said of them is known. */
     const qn_named_tokens *named; /* NULL: none */
     qn_arena arena;
@@ -48,203 +45,14 @@ typedef struct {
     int32_t id_max; /* of added tokens */
 } reader;
 
-/* A parser for one part of the file; lines and columns are those of the file. */
 static void open_part(const reader *r, qn_json_text part, qn_json_pull *p)
 {
-    qn_json_pull_init(p, r->what, r->text, (size_t)(part.data - r->text) + part.n);
-    p->at = (size_t)(part.data - r->text);
+    qn_json_pull_part(p, r->what, r->text, part);
 }
-
-/* ---- the model ----------------------------------------------------------------------------------------- */
 
 static int shown(size_t n)
 {
     return (int)(n < 100 ? n : 100);
-}
-
-/* A token whose id and text are its own. */
-static qn_status add_once(reader *r, qn_json_pull *p, int32_t id, qn_json_text text)
-{
-    qn_vocab *v = &r->t->vocab;
-    size_t n, before = v->n_tokens;
-    const char *other = qn_vocab_text(v, id, &n);
-    if (other)
-        return qn_json_pull_fail(p, "token %d is both '%.*s' and '%.*s'", id, shown(n), other, shown(text.n),
-                                 text.data);
-    QN_TRY(qn_vocab_add(v, id, text.data, text.n, 0));
-    return v->n_tokens > before
-               ? QN_OK
-               : qn_json_pull_fail(p, "'%.*s' is in the vocabulary twice", shown(text.n), text.data);
-}
-
-static qn_status read_vocab(reader *r)
-{
-    qn_json_pull p;
-    qn_json_text key;
-    int more;
-    int64_t id;
-    qn_status status;
-    open_part(r, r->vocab, &p);
-    size_t expected = r->vocab.n / TYPICAL_ENTRY;
-    if ((status = qn_vocab_init(&r->t->vocab, expected, r->vocab.n / 2)) != QN_OK) goto out;
-    if ((status = qn_json_pull_enter(&p, '{')) != QN_OK) goto out;
-    int64_t max_id = (int64_t)r->vocab.n + IDS_SPARE; /* an entry takes more than 4 bytes */
-    if (max_id > INT32_MAX - 1) max_id = INT32_MAX - 1;
-    while ((status = qn_json_pull_key(&p, &more, &key)) == QN_OK && more) {
-        /* The key may lie in the parser's buffer, which reading the id does not touch. */
-        if ((status = qn_json_pull_i64(&p, 0, max_id, &id)) != QN_OK) break;
-        if ((status = add_once(r, &p, (int32_t)id, key)) != QN_OK) break;
-    }
-    if (status == QN_OK && r->t->vocab.n_tokens == 0)
-        status = qn_fail(QN_E_FORMAT, "%s: model.vocab is empty", r->what);
-out:
-    qn_json_pull_free(&p);
-    return status;
-}
-
-/* Both spellings: "a b" and ["a", "b"]. left is working memory. */
-static qn_status read_merge(qn_json_pull *p, qn_buf *left, qn_merges *merges)
-{
-    qn_json_text s;
-    int more;
-    if (qn_json_pull_peek(p) == '"') {
-        QN_TRY(qn_json_pull_string(p, &s));
-        const char *space = memchr(s.data, ' ', s.n);
-        const char *right = space ? space + 1 : NULL;
-        if (!space || memchr(right, ' ', s.n - (size_t)(right - s.data)))
-            return qn_json_pull_fail(p, "a merge is not two tokens with a space between them");
-        return qn_merges_add(merges, s.data, (size_t)(space - s.data), right, s.n - (size_t)(right - s.data));
-    }
-    QN_TRY(qn_json_pull_enter(p, '['));
-    for (int i = 0; i < 2; i++) {
-        QN_TRY(qn_json_pull_element(p, &more));
-        if (!more) return qn_json_pull_fail(p, "a merge has %d tokens", i);
-        QN_TRY(qn_json_pull_string(p, &s));
-        if (i) break;
-        qn_buf_reset(left); /* the next string may take the parser's memory of this one */
-        qn_buf_append(left, s.data, s.n);
-        if (left->status != QN_OK) return left->status;
-    }
-    QN_TRY(qn_merges_add(merges, left->data, left->length, s.data, s.n));
-    QN_TRY(qn_json_pull_element(p, &more));
-    return more ? qn_json_pull_fail(p, "a merge has more than two tokens") : QN_OK;
-}
-
-static qn_status read_merges(reader *r)
-{
-    qn_json_pull p;
-    qn_buf left = {0};
-    qn_merges merges = {.what = r->what, .vocab = &r->t->vocab, .bpe = r->t->bpe};
-    int more = 1;
-    open_part(r, r->merges, &p);
-    qn_status status = qn_json_pull_enter(&p, '[');
-    while (status == QN_OK && (status = qn_json_pull_element(&p, &more)) == QN_OK && more)
-        status = read_merge(&p, &left, &merges);
-    if (status == QN_OK) status = qn_merges_finish(&merges);
-    qn_json_pull_free(&p);
-    qn_merges_free(&merges);
-    qn_buf_free(&left);
-    return status;
-}
-
-static qn_status model_string(reader *r, qn_json_pull *p, const char *field, const char *allowed)
-{
-    qn_json_text s;
-    if (qn_json_pull_peek(p) == 'n') return qn_json_pull_skip(p, NULL);
-    QN_TRY(qn_json_pull_string(p, &s));
-    if (s.n && !qn_json_text_is(s, allowed))
-        return qn_fail(QN_E_UNSUPPORTED, "%s: model.%s \"%.*s\" is not supported", r->what, field, shown(s.n),
-                       s.data);
-    return QN_OK;
-}
-
-static qn_status optional_bool(qn_json_pull *p, int *out)
-{
-    return qn_json_pull_peek(p) == 'n' ? qn_json_pull_skip(p, NULL) : qn_json_pull_bool(p, out);
-}
-
-static qn_status read_model(reader *r, qn_json_pull *p)
-{
-    qn_json_text key, value;
-    int more;
-    r->seen_model = 1;
-    QN_TRY(qn_json_pull_enter(p, '{'));
-    for (;;) {
-        QN_TRY(qn_json_pull_key(p, &more, &key));
-        if (!more) return QN_OK;
-        if (qn_json_text_is(key, "type")) {
-            QN_TRY(model_string(r, p, "type", "BPE"));
-        } else if (qn_json_text_is(key, "vocab")) {
-            QN_TRY(qn_json_pull_skip(p, &r->vocab));
-        } else if (qn_json_text_is(key, "merges")) {
-            QN_TRY(qn_json_pull_skip(p, &r->merges));
-        } else if (qn_json_text_is(key, "unk_token")) {
-            QN_TRY(qn_json_pull_skip(p, &r->unk_token));
-        } else if (qn_json_text_is(key, "byte_fallback")) {
-            QN_TRY(optional_bool(p, &r->byte_fallback));
-        } else if (qn_json_text_is(key, "fuse_unk")) {
-            QN_TRY(optional_bool(p, &r->fuse_unk));
-        } else if (qn_json_text_is(key, "ignore_merges")) {
-            QN_TRY(optional_bool(p, &r->ignore_merges));
-        } else if (qn_json_text_is(key, "continuing_subword_prefix")) {
-            QN_TRY(model_string(r, p, "continuing_subword_prefix", ""));
-        } else if (qn_json_text_is(key, "end_of_word_suffix")) {
-            QN_TRY(model_string(r, p, "end_of_word_suffix", ""));
-        } else if (qn_json_text_is(key, "dropout")) {
-            QN_TRY(qn_json_pull_skip(p, &value));
-            if (!qn_json_text_is(value, "null") && !qn_json_text_is(value, "0") &&
-                !qn_json_text_is(value, "0.0"))
-                return qn_fail(QN_E_UNSUPPORTED,
-                               "%s: model.dropout is set: such a tokenizer gives random ids", r->what);
-        } else {
-            QN_TRY(qn_json_pull_skip(p, NULL));
-        }
-    }
-}
-
-/* Byte tokens stand for what has no token: text that lacks one is lost where there is no unk_token either. */
-static void check_byte_tokens(const reader *r)
-{
-    char name[8];
-    for (int i = 0; i < 256 && r->byte_fallback && r->t->unk_id < 0; i++) {
-        snprintf(name, sizeof name, "<0x%02X>", i);
-        if (qn_vocab_find(&r->t->vocab, name, 6) >= 0) continue;
-        qn_log(QN_LOG_WARNING,
-               "%s: model.byte_fallback is true, but there is neither a token %s nor an unk_token: text "
-               "without tokens is left out",
-               r->what, name);
-        return;
-    }
-}
-
-static qn_status build_model(reader *r)
-{
-    qn_tokenizer *t = r->t;
-    qn_bpe_options o = {.unk_id = -1,
-                        .byte_fallback = r->byte_fallback,
-                        .fuse_unk = r->fuse_unk,
-                        .ignore_merges = r->ignore_merges};
-    if (!r->vocab.data || !r->merges.data)
-        return qn_fail(QN_E_FORMAT, "%s: model has no %s", r->what, r->vocab.data ? "merges" : "vocab");
-    QN_TRY(read_vocab(r));
-    if (r->unk_token.data && !qn_json_text_is(r->unk_token, "null")) {
-        qn_json_pull p;
-        qn_json_text s;
-        open_part(r, r->unk_token, &p);
-        qn_status status = qn_json_pull_string(&p, &s);
-        if (status == QN_OK) {
-            o.unk_id = t->unk_id = qn_vocab_find(&t->vocab, s.data, s.n);
-            if (o.unk_id < 0)
-                status = qn_fail(QN_E_FORMAT, "%s: model.unk_token \"%.*s\" is not in the vocabulary",
-                                 r->what, shown(s.n), s.data);
-        }
-        qn_json_pull_free(&p);
-        QN_TRY(status);
-    }
-    size_t expected = r->merges.n / TYPICAL_ENTRY;
-    check_byte_tokens(r);
-    QN_TRY(qn_bpe_new(&t->vocab, &o, expected, &t->bpe));
-    return read_merges(r);
 }
 
 /* ---- components ---------------------------------------------------------------------------------------- */
@@ -285,7 +93,8 @@ static int contains(qn_json_text text, const char *word)
  * are there. */
 static void supply_missing_rules(reader *r)
 {
-    int no_rule = missing(r->normalizer) && missing(r->pre_tokenizer) && missing(r->decoder);
+    /* The rules are for BPE; other models have always been written with theirs. */
+    int no_rule = r->t->bpe && missing(r->normalizer) && missing(r->pre_tokenizer) && missing(r->decoder);
     int byte_style = qn_vocab_find(&r->t->vocab, "\xc4\xa0the", 5) >= 0;
     if (no_rule) {
         if (byte_style)
@@ -316,97 +125,6 @@ static qn_status build_components(reader *r)
     QN_TRY(status);
     QN_TRY(parse_component(r, r->decoder, &v));
     status = qn_decoder_from_json(r->what, v, &t->decoder);
-    json_decref(v);
-    return status;
-}
-
-/* ---- the post-processor -------------------------------------------------------------------------------- */
-
-static qn_status push_id(const reader *r, qn_id_list *l, const json_t *id)
-{
-    json_int_t value = json_is_integer(id) ? json_integer_value(id) : -1;
-    if (value < 0 || (uint64_t)value >= r->t->vocab.n_ids)
-        return qn_fail(QN_E_FORMAT,
-                       "%s: post_processor: token id %lld is not in the vocabulary of %zu tokens", r->what,
-                       (long long)value, r->t->vocab.n_ids);
-    qn_id_list_push(l, (int32_t)value);
-    return l->status;
-}
-
-/* What was built so far goes inside: prefix + t->prefix, t->suffix + suffix. */
-static qn_status wrap(qn_tokenizer *t, qn_id_list *prefix, const qn_id_list *suffix)
-{
-    for (size_t i = 0; i < t->prefix.n; i++) qn_id_list_push(prefix, t->prefix.data[i]);
-    for (size_t i = 0; i < suffix->n; i++) qn_id_list_push(&t->suffix, suffix->data[i]);
-    qn_id_list old = t->prefix;
-    t->prefix = *prefix;
-    *prefix = old;
-    return t->prefix.status != QN_OK ? t->prefix.status : t->suffix.status;
-}
-
-static qn_status read_template(const reader *r, const json_t *value, qn_id_list *prefix, qn_id_list *suffix)
-{
-    const json_t *single = json_object_get(value, "single"),
-                 *tokens = json_object_get(value, "special_tokens");
-    int texts = 0;
-    for (size_t i = 0; i < json_array_size(single); i++) {
-        const json_t *item = json_array_get(single, i), *special = json_object_get(item, "SpecialToken");
-        if (json_object_get(item, "Sequence")) {
-            texts++;
-            continue;
-        }
-        const char *name = json_string_value(json_object_get(special, "id"));
-        const json_t *ids = json_object_get(name ? json_object_get(tokens, name) : NULL, "ids");
-        if (!json_is_array(ids))
-            return qn_fail(QN_E_FORMAT,
-                           "%s: post_processor TemplateProcessing: special token \"%s\" has no ids", r->what,
-                           name ? name : "?");
-        for (size_t j = 0; j < json_array_size(ids); j++)
-            QN_TRY(push_id(r, texts ? suffix : prefix, json_array_get(ids, j)));
-    }
-    if (texts != 1)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "%s: post_processor TemplateProcessing: \"single\" has the text %d times", r->what,
-                       texts);
-    return QN_OK;
-}
-
-static qn_status add_processor(reader *r, const json_t *value, int depth)
-{
-    const char *type = json_string_value(json_object_get(value, "type"));
-    if (!type) return qn_fail(QN_E_FORMAT, "%s: post_processor has no type", r->what);
-    if (strcmp(type, "ByteLevel") == 0) return QN_OK; /* it only moves offsets */
-    if (strcmp(type, "Sequence") == 0) {
-        const json_t *list = json_object_get(value, "processors");
-        if (!json_is_array(list) || depth > 8)
-            return qn_fail(QN_E_FORMAT,
-                           "%s: post_processor Sequence: processors is not a list, or is nested too deeply",
-                           r->what);
-        for (size_t i = 0; i < json_array_size(list); i++)
-            QN_TRY(add_processor(r, json_array_get(list, i), depth + 1));
-        return QN_OK;
-    }
-    qn_id_list prefix = {0}, suffix = {0};
-    qn_status status;
-    if (strcmp(type, "TemplateProcessing") == 0) {
-        status = read_template(r, value, &prefix, &suffix);
-    } else if (strcmp(type, "RobertaProcessing") == 0 || strcmp(type, "BertProcessing") == 0) {
-        status = push_id(r, &prefix, json_array_get(json_object_get(value, "cls"), 1));
-        if (status == QN_OK) status = push_id(r, &suffix, json_array_get(json_object_get(value, "sep"), 1));
-    } else {
-        status = qn_fail(QN_E_UNSUPPORTED, "%s: post_processor \"%s\" is not supported", r->what, type);
-    }
-    if (status == QN_OK) status = wrap(r->t, &prefix, &suffix);
-    qn_free(prefix.data);
-    qn_free(suffix.data);
-    return status;
-}
-
-static qn_status build_processor(reader *r)
-{
-    json_t *v;
-    QN_TRY(parse_component(r, r->post_processor, &v));
-    qn_status status = v ? add_processor(r, v, 0) : QN_OK;
     json_decref(v);
     return status;
 }
@@ -647,6 +365,15 @@ static qn_status finish_added(reader *r)
     return QN_OK;
 }
 
+static qn_status build_processor(reader *r)
+{
+    json_t *v;
+    QN_TRY(parse_component(r, r->post_processor, &v));
+    qn_status status = v ? qn_post_json_read(r->what, v, r->t) : QN_OK;
+    json_decref(v);
+    return status;
+}
+
 static qn_status build_added(reader *r)
 {
     r->n_model_tokens = (int64_t)r->t->vocab.n_tokens;
@@ -682,7 +409,7 @@ static qn_status find_parts(reader *r, qn_json_pull *p)
         QN_TRY(qn_json_pull_key(p, &more, &key));
         if (!more) break;
         if (qn_json_text_is(key, "model")) {
-            QN_TRY(read_model(r, p));
+            QN_TRY(qn_model_json_read(&r->model, p));
             continue;
         }
         qn_json_text *part = NULL;
@@ -690,7 +417,7 @@ static qn_status find_parts(reader *r, qn_json_pull *p)
             if (qn_json_text_is(key, parts[i].name)) part = parts[i].text;
         QN_TRY(qn_json_pull_skip(p, part));
     }
-    if (!r->seen_model) return qn_fail(QN_E_FORMAT, "%s: no model", r->what);
+    if (!r->model.seen) return qn_fail(QN_E_FORMAT, "%s: no model", r->what);
     return qn_json_pull_end(p);
 }
 
@@ -702,16 +429,15 @@ qn_status qn_tokenizer_from_json(const char *what, const char *text, size_t n, q
 qn_status qn_tokenizer_from_json_named(const char *what, const char *text, size_t n,
                                        const qn_named_tokens *named, qn_tokenizer **out)
 {
-    reader r = {.what = what, .text = text, .named = named};
+    reader r = {.what = what, .text = text, .named = named, .model = {.what = what, .text = text}};
     qn_json_pull p;
     qn_json_pull_init(&p, what, text, n);
     qn_status status = qn_tokenizer_new(what, &r.t);
     if (status == QN_OK) status = find_parts(&r, &p);
-    if (status == QN_OK) status = build_model(&r);
+    if (status == QN_OK) status = qn_model_json_build(&r.model, r.t);
     if (status == QN_OK) status = build_components(&r);
     if (status == QN_OK) status = build_added(&r);
     if (status == QN_OK) status = build_processor(&r);
-    if (status == QN_OK) status = qn_bpe_finish(r.t->bpe);
     if (status == QN_OK) status = qn_tokenizer_finish(r.t);
     qn_json_pull_free(&p);
     if (status != QN_OK) {
