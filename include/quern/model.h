@@ -106,6 +106,7 @@ typedef struct {
     /* What it asks for in one line: "temperature 0.7, top_p 0.8; not applied: num_beams". "": nothing. Only chat
      * and serve follow it: qn_generate_options never change by themselves. */
     const char *generation_config;
+    int takes_images; /* prompts may have pictures (qn_prompt) */
 } qn_model_info;
 
 /* Speeds of the last generation that ended; 0 before the first one ended. Times are wall-clock milliseconds.

@@ -4,6 +4,7 @@
 #include "backend/native/native_parts.h"
 #include "backend/text/model_text.h"
 #include "base/mem.h"
+#include "engine/machine/images.h"
 #include "engine/machine/prefixes.h"
 #include "text/chat/conversation.h"
 
@@ -27,11 +28,39 @@ int qn_native_is_stop_id(void *model, int32_t id)
     return qn_native_has_stop_id(model, id);
 }
 
+/* The ids with as many of the image token as the images have: *ids is replaced. */
+static qn_status expand_places(const native_model *m, const qn_prompt *prompt, int32_t **ids, int64_t *n_ids)
+{
+    qn_images *images = NULL;
+    QN_TRY(qn_images_new(qn_engine_config(m->engine), prompt->n_images, prompt->images, *ids, *n_ids,
+                         INT32_MAX, &images));
+    const qn_ids all = qn_images_prompt(images);
+    int32_t *copy = qn_alloc_array((size_t)all.n_ids, sizeof *copy);
+    if (copy) {
+        memcpy(copy, all.ids, (size_t)all.n_ids * sizeof *copy);
+        qn_free(*ids);
+        *ids = copy;
+        *n_ids = all.n_ids;
+    }
+    qn_images_free(images);
+    return copy ? QN_OK : QN_E_NOMEM;
+}
+
 qn_status qn_native_chat_render(void *model, const qn_prompt *prompt, char **text, int32_t **ids,
                                 int64_t *n_ids)
 {
     const native_model *m = model;
-    return qn_model_text_render(m->text, m->path, prompt, text, ids, n_ids);
+    char *made = NULL;
+    QN_TRY(qn_model_text_render(m->text, m->path, prompt, text ? &made : NULL, ids, n_ids));
+    qn_status status = ids && prompt->n_images ? expand_places(m, prompt, ids, n_ids) : QN_OK;
+    if (status == QN_OK) {
+        if (text) *text = made;
+        return QN_OK;
+    }
+    qn_free(made);
+    qn_free(*ids);
+    *ids = NULL;
+    return status;
 }
 
 /* How many of a chat's ids come before what asks for the answer: a later turn begins with these, whatever the

@@ -7,8 +7,11 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static qn_api_request r;
-    const qn_api_request_limits limits = {
-        .vocab_size = 100, .default_temperature = -1, .default_top_p = -1, .default_top_k = -1};
+    const qn_api_request_limits limits = {.vocab_size = 100,
+                                          .takes_pictures = 1,
+                                          .default_temperature = -1,
+                                          .default_top_p = -1,
+                                          .default_top_k = -1};
     const unsigned route = size && data[0] % 2 ? QN_ANTHROPIC_COUNT : QN_ANTHROPIC_MESSAGES;
     qn_api_error error;
     int status = qn_anthropic_read(size ? (const char *)data + 1 : "", size ? size - 1 : 0, route, &limits,

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "server/anthropic/request.h"
+#include "server/core/content.h"
 #include "server/core/message.h"
 
 enum { PLACE_MAX = 96 };
@@ -40,8 +41,7 @@ static int refuse_block(const reading *m, const char *place, const char *type)
 {
     static const struct {
         const char *type, *why;
-    } known[] = {{"image", "images are not supported: the server takes only text"},
-                 {"document", "documents are not supported: put their text into a text block"},
+    } known[] = {{"document", "documents are not supported: put their text into a text block"},
                  {"search_result", "search results are not supported: put their text into a text block"},
                  {"tool_reference", "the server searches for no tools: put them into tools"},
                  {"container_upload", "the server stores no files"}};
@@ -73,7 +73,7 @@ static int check_keys(const reading *m, const json_t *block, const char *place, 
     return 0;
 }
 
-static int add_text(const reading *m, const json_t *block, const char *place, int is_first, qn_buf *text)
+static int add_text(const reading *m, const json_t *block, const char *place, qn_content *to)
 {
     /* "citations" is a field of answers. */
     static const char *const known[] = {"text", "citations", NULL};
@@ -81,16 +81,46 @@ static int add_text(const reading *m, const json_t *block, const char *place, in
     int refused = check_keys(m, block, place, known);
     if (refused) return refused;
     if (!json_is_string(content)) return invalid(m, place, "must have a text");
-    if (!is_first) qn_buf_putc(text, '\n');
-    qn_buf_append(text, json_string_value(content), json_string_length(content));
+    qn_content_add_text(to, json_string_value(content), json_string_length(content));
     return 0;
 }
 
-/* A string, or an array of text blocks: a line each. */
-static int read_texts(const reading *m, const json_t *content, const char *place, qn_buf *text)
+static int add_image(const reading *m, const json_t *block, const char *place, qn_content *to)
+{
+    static const char *const known[] = {"source", NULL};
+    const json_t *source = json_object_get(block, "source");
+    const char *type = type_of(source);
+    char where[PLACE_MAX + 16];
+    int refused = check_keys(m, block, place, known);
+    snprintf(where, sizeof where, "%s.type", place);
+    if (!refused && !m->r->takes_pictures) refused = qn_content_refuse_picture(where, m->error);
+    if (refused) return refused;
+    snprintf(where, sizeof where, "%s.source", place);
+    if (type && strcmp(type, "base64") == 0)
+        return qn_content_add_base64(to, m->r, where, json_object_get(source, "data"), m->error);
+    if (type && strcmp(type, "url") == 0)
+        return qn_content_add_url(to, m->r, where, json_object_get(source, "url"), m->error);
+    return qn_api_fail(m->error, 400, "unsupported_content", where, "%s must be of the type base64", where);
+}
+
+/* A text or a picture. */
+static int add_part(const reading *m, const json_t *block, const char *place, qn_content *to)
+{
+    return strcmp(type_of(block), "text") == 0 ? add_text(m, block, place, to)
+                                               : add_image(m, block, place, to);
+}
+
+static int is_image(const char *type)
+{
+    return strcmp(type, "image") == 0;
+}
+
+/* A string, or an array of blocks: texts, a line each, and where they may be pictures. */
+static int read_texts(const reading *m, const json_t *content, const char *place, int may_have_images,
+                      qn_content *to)
 {
     if (json_is_string(content)) {
-        qn_buf_append(text, json_string_value(content), json_string_length(content));
+        qn_content_add_text(to, json_string_value(content), json_string_length(content));
         return 0;
     }
     if (!json_is_array(content)) return invalid(m, place, "must be a string or an array of blocks");
@@ -100,8 +130,8 @@ static int read_texts(const reading *m, const json_t *content, const char *place
         char where[PLACE_MAX];
         snprintf(where, sizeof where, "%s[%zu]", place, i);
         if (!type) return invalid(m, where, "must be an object with a type");
-        int refused = strcmp(type, "text") == 0 ? add_text(m, block, where, i == 0, text)
-                                                : refuse_block(m, where, type);
+        const int is_part = strcmp(type, "text") == 0 || (may_have_images && is_image(type));
+        int refused = is_part ? add_part(m, block, where, to) : refuse_block(m, where, type);
         if (refused) return refused;
     }
     return 0;
@@ -109,12 +139,12 @@ static int read_texts(const reading *m, const json_t *content, const char *place
 
 /* ---- messages ------------------------------------------------------------------------------------------ */
 
-/* Appends {role, content}, with a further key if its value is not NULL, which is shared. */
-static int append(const reading *m, const char *role, const qn_buf *text, const char *key,
+/* Appends {role, content}, with a further key if its value is not NULL, which is shared. *content is empty then. */
+static int append(const reading *m, const char *role, qn_content *content, const char *key,
                   const json_t *value)
 {
-    json_t *message = qn_message_new(role, qn_message_text(text->data, text->length));
-    int failed = text->status != QN_OK;
+    json_t *message = qn_message_new(role, qn_content_take(content));
+    int failed = 0;
     if (value) failed |= qn_message_set(message, key, json_incref((json_t *)value));
     failed |= json_array_append(m->r->chat, message);
     json_decref(message);
@@ -127,7 +157,7 @@ static int add_result(const reading *m, const json_t *block, const char *place)
     const json_t *id = json_object_get(block, "tool_use_id"), *content = json_object_get(block, "content");
     const json_t *is_error = json_object_get(block, "is_error");
     char where[PLACE_MAX];
-    qn_buf text = {0};
+    qn_content said = {0};
     int refused = check_keys(m, block, place, known);
     if (!refused && !json_string_length(id)) refused = invalid(m, place, "must have a tool_use_id");
     if (!refused && is_given(is_error) && !json_is_boolean(is_error))
@@ -136,17 +166,17 @@ static int add_result(const reading *m, const json_t *block, const char *place)
     if (json_is_true(is_error))
         qn_api_request_warn(m->r, where, "is not shown to the model: chat templates show the content alone");
     snprintf(where, sizeof where, "%s.content", place);
-    if (!refused && is_given(content)) refused = read_texts(m, content, where, &text);
-    if (!refused) refused = append(m, "tool", &text, "tool_call_id", id);
-    qn_buf_free(&text);
+    if (!refused && is_given(content)) refused = read_texts(m, content, where, 1, &said);
+    if (!refused) refused = append(m, "tool", &said, "tool_call_id", id);
+    qn_content_free(&said);
     return refused;
 }
 
 /* Results of tools become messages; the texts between them too, in their order. */
 static int read_user(const reading *m, const json_t *content, const char *place)
 {
-    qn_buf text = {0};
-    int refused = 0, has_text = 0;
+    qn_content said = {0};
+    int refused = 0, has_said = 0;
     if (json_is_array(content) && !json_array_size(content)) return invalid(m, place, "must not be empty");
     for (size_t i = 0; i < json_array_size(content) && !refused; i++) {
         const json_t *block = json_array_get(content, i);
@@ -155,24 +185,23 @@ static int read_user(const reading *m, const json_t *content, const char *place)
         snprintf(where, sizeof where, "%s[%zu]", place, i);
         if (!type) {
             refused = invalid(m, where, "must be an object with a type");
-        } else if (strcmp(type, "text") == 0) {
-            refused = add_text(m, block, where, !has_text, &text);
-            has_text = 1;
+        } else if (strcmp(type, "text") == 0 || is_image(type)) {
+            refused = add_part(m, block, where, &said);
+            has_said = 1;
         } else if (strcmp(type, "tool_result") != 0) {
             refused = refuse_block(m, where, type);
         } else {
-            if (has_text) refused = append(m, "user", &text, NULL, NULL);
-            has_text = 0;
-            qn_buf_reset(&text);
+            if (has_said) refused = append(m, "user", &said, NULL, NULL);
+            has_said = 0;
             if (!refused) refused = add_result(m, block, where);
         }
     }
     if (!refused && !json_is_array(content)) {
-        refused = read_texts(m, content, place, &text);
-        has_text = 1;
+        refused = read_texts(m, content, place, 1, &said);
+        has_said = 1;
     }
-    if (!refused && has_text) refused = append(m, "user", &text, NULL, NULL);
-    qn_buf_free(&text);
+    if (!refused && has_said) refused = append(m, "user", &said, NULL, NULL);
+    qn_content_free(&said);
     return refused;
 }
 
@@ -202,16 +231,12 @@ static int add_thinking(const reading *m, const json_t *block, const char *place
     return 0;
 }
 
-static int add_block(const reading *m, const json_t *block, const char *place, int *has_text, qn_buf *text,
+static int add_block(const reading *m, const json_t *block, const char *place, qn_content *said,
                      qn_buf *reasoning, json_t *message)
 {
     const char *type = type_of(block);
     if (!type) return invalid(m, place, "must be an object with a type");
-    if (strcmp(type, "text") == 0) {
-        const int is_first = !*has_text;
-        *has_text = 1;
-        return add_text(m, block, place, is_first, text);
-    }
+    if (strcmp(type, "text") == 0) return add_text(m, block, place, said);
     if (strcmp(type, "thinking") == 0) return add_thinking(m, block, place, reasoning);
     if (strcmp(type, "tool_use") == 0) return add_call(m, block, place, message);
     if (strcmp(type, "redacted_thinking") != 0) return refuse_block(m, place, type);
@@ -222,19 +247,20 @@ static int add_block(const reading *m, const json_t *block, const char *place, i
 /* One message whatever its blocks are: thinking before the text, and calls behind it. */
 static int read_answer(const reading *m, const json_t *content, const char *place)
 {
-    qn_buf text = {0}, reasoning = {0};
+    qn_content said = {0};
+    qn_buf reasoning = {0};
     json_t *message = json_object();
-    int refused = 0, has_text = 0;
-    if (!json_is_array(content)) refused = read_texts(m, content, place, &text);
+    int refused = 0;
+    if (!json_is_array(content)) refused = read_texts(m, content, place, 0, &said);
     for (size_t i = 0; i < json_array_size(content) && !refused; i++) {
         char where[PLACE_MAX];
         snprintf(where, sizeof where, "%s[%zu]", place, i);
-        refused = add_block(m, json_array_get(content, i), where, &has_text, &text, &reasoning, message);
+        refused = add_block(m, json_array_get(content, i), where, &said, &reasoning, message);
     }
     if (!refused) {
-        int failed = text.status != QN_OK || reasoning.status != QN_OK;
+        int failed = reasoning.status != QN_OK;
         failed |= qn_message_set(message, "role", json_string("assistant"));
-        failed |= qn_message_set(message, "content", qn_message_text(text.data, text.length));
+        failed |= qn_message_set(message, "content", qn_content_take(&said));
         if (reasoning.length)
             failed |= qn_message_set(message, "reasoning_content",
                                      qn_message_text(reasoning.data, reasoning.length));
@@ -242,17 +268,17 @@ static int read_answer(const reading *m, const json_t *content, const char *plac
         if (failed) refused = fail_memory(m);
     }
     json_decref(message);
-    qn_buf_free(&text);
+    qn_content_free(&said);
     qn_buf_free(&reasoning);
     return refused;
 }
 
 static int read_system(const reading *m, const json_t *content, const char *place)
 {
-    qn_buf text = {0};
-    int refused = read_texts(m, content, place, &text);
-    if (!refused) refused = append(m, "system", &text, NULL, NULL);
-    qn_buf_free(&text);
+    qn_content said = {0};
+    int refused = read_texts(m, content, place, 0, &said);
+    if (!refused) refused = append(m, "system", &said, NULL, NULL);
+    qn_content_free(&said);
     return refused;
 }
 

@@ -116,7 +116,10 @@ int qn_chat_prompt_write(const qn_server *s, qn_api_request *r, qn_chat_prompt *
         refused = fit(s, r, continue_final, out, error);
     else if (!(out->chat.messages = json_array()) || json_array_extend(out->chat.messages, r->chat))
         refused = qn_api_fail_status(error, qn_fail_nomem(0));
-    out->prompt = (qn_prompt){.conversation = &out->chat, .continue_final = continue_final};
+    out->prompt = (qn_prompt){.conversation = &out->chat,
+                              .continue_final = continue_final,
+                              .images = r->pictures,
+                              .n_images = r->n_pictures};
     return refused;
 }
 

@@ -237,7 +237,8 @@ void qn_look_ahead_drop_all(qn_server *s)
 
 int qn_look_ahead_is_wanted(const qn_completion *c)
 {
-    return !c->ex->server->options->no_look_ahead && c->request.messages && c->request.cache_prompt;
+    return !c->ex->server->options->no_look_ahead && c->request.messages && c->request.cache_prompt &&
+           !c->request.n_pictures;
 }
 
 void qn_look_ahead_begin(qn_completion *c)

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json/json_write.h"
+#include "server/core/content.h"
 
 void qn_api_request_start(qn_api_request *r, unsigned route)
 {
@@ -73,6 +74,7 @@ static void set_words(qn_api_request *r)
 void qn_api_request_set_options(qn_api_request *r, const qn_api_request_limits *limits)
 {
     qn_generate_options *o = &r->o;
+    r->takes_pictures = limits->takes_pictures;
     o->max_tokens = r->max_tokens < 0 ? 0 : r->max_tokens; /* the library's "up to the context" */
     o->temperature = (float)(r->temperature >= 0                ? r->temperature
                              : limits->default_temperature >= 0 ? limits->default_temperature
@@ -116,6 +118,7 @@ void qn_api_request_set_options(qn_api_request *r, const qn_api_request_limits *
 
 void qn_api_request_free(qn_api_request *r)
 {
+    qn_content_free_pictures(r);
     json_decref(r->chat);
     json_decref(r->own_tools);
     json_decref(r->made);

@@ -22,6 +22,8 @@ enum {
     QN_REQUEST_BAD_WORDS_MAX = 256,
     QN_REQUEST_MESSAGES_MAX = 4096,
     QN_REQUEST_TOOLS_MAX = 128,
+    QN_REQUEST_PICTURES_MAX = 64,
+    QN_REQUEST_PIXELS_MAX = 1 << 26, /* of all pictures; 192 MiB */
 };
 
 /* What of the model and of the server bounds a request. */
@@ -35,7 +37,8 @@ typedef struct {
     size_t n_default_bad_ids;
     int64_t context_size;
     int has_chat_template, has_reasoning; /* of the model; has_reasoning: in a form that is known */
-    int lenient;                          /* unknown fields are reported, not refused */
+    int takes_pictures;
+    int lenient; /* unknown fields are reported, not refused */
 } qn_api_request_limits;
 
 /* The form of the answers, before it is compiled. */
@@ -58,6 +61,10 @@ typedef struct {
     const json_t *messages; /* of a chat, as sent; NULL: it is none */
     const json_t *system;   /* of a dialect that has it apart: what stands before the messages, as sent */
     json_t *chat;           /* owned: the same as chat templates take them (message.h). NULL: not made yet */
+    qn_image *pictures;     /* owned: those of the chat, in the order of their places (content.h) */
+    size_t n_pictures;
+    int64_t n_pixels; /* of all */
+    int takes_pictures;
     const json_t *tools, *template_kwargs; /* of a chat. tools NULL: none, or not to be used */
     json_t *own_tools; /* owned: tools of another form, made to OpenAI's; `tools` borrows them. NULL: none */
     int thinking;      /* is the model to think? -1: as its template has it */

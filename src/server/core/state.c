@@ -32,6 +32,7 @@ qn_api_request_limits qn_server_request_limits(const qn_server *s)
                                    .context_size = s->info.context_size,
                                    .has_chat_template = s->info.has_chat_template,
                                    .has_reasoning = s->info.reasoning_mark && *s->info.reasoning_mark,
+                                   .takes_pictures = s->info.takes_images,
                                    .lenient = s->options->lenient,
                                    .default_min_p = s->info.default_min_p,
                                    .default_typical_p = s->info.default_typical_p,

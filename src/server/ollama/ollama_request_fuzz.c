@@ -64,6 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static qn_api_request r;
     const unsigned first = size ? data[0] : 0;
     const qn_api_request_limits limits = {.vocab_size = 100,
+                                          .takes_pictures = 1,
                                           .default_temperature = -1,
                                           .default_top_p = -1,
                                           .default_top_k = -1,

@@ -48,11 +48,10 @@ int qn_ollama_read_format(qn_api_request *r, const json_t *value, const qn_api_r
 int qn_ollama_read_images(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                           qn_api_error *error)
 {
-    (void)r, (void)limits;
+    (void)limits;
     if (!json_is_array(value)) return invalid(error, "images", "must be an array");
-    if (!json_array_size(value)) return 0;
-    return qn_api_fail(error, 400, "unsupported_content", "images",
-                       "images are not supported over HTTP yet; only text is");
+    if (json_array_size(value)) r->images = value;
+    return 0;
 }
 
 int qn_ollama_read_keep_alive(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
@@ -165,6 +164,8 @@ static int finish_generate(qn_api_request *r, const qn_api_request_limits *limit
     if (refused) return refused;
     if (is_empty(r->suffix)) r->suffix = NULL;
     if (is_empty(r->system)) r->system = NULL;
+    if (r->images && (r->raw || r->suffix || !limits->has_chat_template))
+        return invalid(error, "images", "need a chat: neither raw nor suffix may be given");
     if (r->raw && (r->system || r->suffix))
         return invalid(error, "raw", "excludes system and suffix: the prompt is taken as it is");
     if (r->suffix && r->system)

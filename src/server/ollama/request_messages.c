@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "server/core/content.h"
 #include "server/core/message.h"
 #include "server/ollama/request.h"
 
@@ -61,14 +62,7 @@ static int add_others(json_t *message, const json_t *sent, size_t i, qn_api_erro
     json_object_foreach((json_t *)sent, key, value)
     {
         int found = json_is_null(value) || strcmp(key, "role") == 0 || strcmp(key, "content") == 0 ||
-                    strcmp(key, "tool_calls") == 0;
-        if (strcmp(key, "images") == 0 && !found) {
-            char param[64];
-            snprintf(param, sizeof param, "messages[%zu].images", i);
-            if (json_is_array(value) && !json_array_size(value)) continue;
-            return qn_api_fail(error, 400, "unsupported_content", param,
-                               "%s: images are not supported over HTTP yet; only text is", param);
-        }
+                    strcmp(key, "tool_calls") == 0 || strcmp(key, "images") == 0;
         for (size_t k = 0; k < sizeof passed / sizeof *passed && !found; k++) {
             if (strcmp(key, passed[k].name) != 0) continue;
             if (!json_is_string(value)) return invalid(error, i, key, "must be a string");
@@ -81,12 +75,33 @@ static int add_others(json_t *message, const json_t *sent, size_t i, qn_api_erro
     return 0;
 }
 
-static int read_message(const json_t *sent, size_t i, json_t *chat, qn_api_error *error)
+/* A text with images in base64 in front of it, as a string or parts. *out: NULL if memory is out. */
+static int make_content(qn_api_request *r, const json_t *text, const json_t *images, const char *place,
+                        json_t **out, qn_api_error *error)
+{
+    qn_content content = {0};
+    int refused = 0;
+    char param[64];
+    if (json_array_size(images) && !r->takes_pictures) return qn_content_refuse_picture(place, error);
+    for (size_t i = 0; i < json_array_size(images) && !refused; i++) {
+        snprintf(param, sizeof param, "%s[%zu]", place, i);
+        refused = qn_content_add_base64(&content, r, param, json_array_get(images, i), error);
+    }
+    if (is_given(text)) qn_content_add_text(&content, json_string_value(text), json_string_length(text));
+    if (!refused) *out = qn_content_take(&content);
+    qn_content_free(&content);
+    return refused;
+}
+
+static int read_message(qn_api_request *r, const json_t *sent, size_t i, qn_api_error *error)
 {
     static const char *const roles[] = {"system", "user", "assistant", "tool"};
     const char *role = json_string_value(json_object_get(sent, "role"));
     const json_t *content = json_object_get(sent, "content"), *calls = json_object_get(sent, "tool_calls");
+    const json_t *images = json_object_get(sent, "images");
     const int has_calls = is_given(calls);
+    json_t *whole = NULL;
+    char place[48];
     size_t k = 0;
     if (!json_is_object(sent)) return invalid(error, i, "", "must be an object");
     while (role && k < 4 && strcmp(role, roles[k]) != 0) k++;
@@ -96,10 +111,15 @@ static int read_message(const json_t *sent, size_t i, json_t *chat, qn_api_error
     if (has_calls && strcmp(role, "assistant") != 0)
         return invalid(error, i, "tool_calls", "is allowed only in messages of the assistant");
     if (!is_given(content) && !has_calls) return invalid(error, i, "content", "is missing");
-    json_t *message =
-        qn_message_new(role, is_given(content) ? json_incref((json_t *)content) : qn_message_text("", 0));
-    if (json_array_append_new(chat, message)) return fail_memory(error);
-    int refused = has_calls ? add_calls(message, calls, i, error) : 0;
+    if (is_given(images) && !json_is_array(images)) return invalid(error, i, "images", "must be an array");
+    if (json_array_size(images) && (k == 0 || k == 2))
+        return invalid(error, i, "images", "are allowed only in messages of the user and of tools");
+    snprintf(place, sizeof place, "messages[%zu].images", i);
+    int refused = make_content(r, content, images, place, &whole, error);
+    if (refused) return refused;
+    json_t *message = qn_message_new(role, whole);
+    if (json_array_append_new(r->chat, message)) return fail_memory(error);
+    refused = has_calls ? add_calls(message, calls, i, error) : 0;
     return refused ? refused : add_others(message, sent, i, error);
 }
 
@@ -109,9 +129,10 @@ static int read_prompt(qn_api_request *r, qn_api_error *error)
     if (r->system &&
         json_array_append_new(r->chat, qn_message_new("system", json_incref((json_t *)r->system))))
         return fail_memory(error);
-    if (json_array_append_new(r->chat, qn_message_new("user", json_incref((json_t *)r->content))))
-        return fail_memory(error);
-    return 0;
+    json_t *content = NULL;
+    const int refused = make_content(r, r->content, r->images, "images", &content, error);
+    if (refused) return refused;
+    return json_array_append_new(r->chat, qn_message_new("user", content)) ? fail_memory(error) : 0;
 }
 
 int qn_ollama_read_messages(qn_api_request *r, qn_api_error *error)
@@ -125,7 +146,7 @@ int qn_ollama_read_messages(qn_api_request *r, qn_api_error *error)
                            "messages has %zu elements, at most %d are allowed", n,
                            (int)QN_REQUEST_MESSAGES_MAX);
     for (size_t i = 0; i < n; i++) {
-        int refused = read_message(json_array_get(r->messages, i), i, r->chat, error);
+        int refused = read_message(r, json_array_get(r->messages, i), i, error);
         if (refused) return refused;
     }
     return 0;

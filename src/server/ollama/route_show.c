@@ -26,6 +26,7 @@ static void put_capabilities(const qn_server *s, qn_buf *out)
     qn_json_open(out, '[');
     put_text(out, "completion");
     if (has_tools(s)) put_text(out, "tools");
+    if (s->info.takes_images) put_text(out, "vision");
     if (s->info.reasoning_mark && *s->info.reasoning_mark) put_text(out, "thinking");
     if (qn_infill_is_known(s->model)) put_text(out, "insert");
     qn_json_close(out, ']');

@@ -132,6 +132,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     qn_api_error error;
     unsigned first = size ? data[0] : 0;
     qn_api_request_limits limits = {.vocab_size = 1 + first * 100,
+                                    .takes_pictures = (first & 128) != 0,
                                     .default_temperature = first & 8 ? 0.5f : -1,
                                     .default_top_p = first & 16 ? 0.5f : -1,
                                     .default_top_k = first & 32 ? 5 : -1,

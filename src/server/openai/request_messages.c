@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "server/core/content.h"
 #include "server/core/message.h"
 #include "server/openai/request.h"
 
@@ -18,54 +19,88 @@ static int fail_memory(qn_api_error *error)
     return qn_api_fail_status(error, qn_fail_nomem(0));
 }
 
-/* Parts of the type "text" in one text, a line each. *out: NULL if memory is out. */
-static int join_parts(const json_t *parts, size_t i, json_t **out, qn_api_error *error)
+/* Is each key of a part one of known, a list that ends with NULL? "type" and "cache_control" always are. */
+static int check_keys(const json_t *part, size_t i, size_t k, const char *const *known, qn_api_error *error)
 {
-    qn_buf text = {0};
+    const char *key;
+    json_t *each;
+    char name[128];
+    json_object_foreach((json_t *)part, key, each)
+    {
+        size_t n = 0;
+        while (known[n] && strcmp(key, known[n]) != 0) n++;
+        if (known[n] || strcmp(key, "type") == 0 || strcmp(key, "cache_control") == 0) continue;
+        snprintf(name, sizeof name, "content[%zu].%.64s", k, key);
+        return invalid(error, i, name, "is an unknown parameter");
+    }
+    return 0;
+}
+
+/* {"type": "image_url", "image_url": {"url": ..., "detail": ...}}, or the URL alone. */
+static int add_image(qn_api_request *r, const json_t *part, size_t i, size_t k, qn_content *content,
+                     qn_api_error *error)
+{
+    static const char *const known[] = {"image_url", NULL};
+    const json_t *image = json_object_get(part, "image_url"), *url = json_object_get(image, "url");
+    const char *detail = json_string_value(json_object_get(image, "detail"));
+    char param[128];
+    int refused = check_keys(part, i, k, known, error);
+    if (refused) return refused;
+    if (detail && strcmp(detail, "auto") != 0) {
+        snprintf(param, sizeof param, "messages[%zu].content[%zu].image_url.detail", i, k);
+        qn_api_request_warn(r, param, "has no effect: the model's own image processor chooses the size");
+    }
+    snprintf(param, sizeof param, "messages[%zu].content[%zu].image_url", i, k);
+    return qn_content_add_url(content, r, param, url ? url : image, error);
+}
+
+/* Parts of the types "text" and "image_url". *out: NULL if memory is out. */
+static int join_parts(qn_api_request *r, const json_t *parts, int may_have_images, size_t i, json_t **out,
+                      qn_api_error *error)
+{
+    static const char *const known[] = {"text", NULL};
+    qn_content content = {0};
     int refused = 0;
     for (size_t k = 0; k < json_array_size(parts) && !refused; k++) {
-        const json_t *part = json_array_get(parts, k), *content = json_object_get(part, "text");
-        const char *type = json_string_value(json_object_get(part, "type")), *key;
-        json_t *each;
-        char name[128];
+        const json_t *part = json_array_get(parts, k), *text = json_object_get(part, "text");
+        const char *type = json_string_value(json_object_get(part, "type"));
+        const int is_image = type && strcmp(type, "image_url") == 0;
+        char name[128], param[192];
         snprintf(name, sizeof name, "content[%zu]", k);
+        snprintf(param, sizeof param, "messages[%zu].content[%zu].type", i, k);
         if (!type) {
             refused = invalid(error, i, name, "must be an object with a type");
+        } else if (is_image && !r->takes_pictures) {
+            refused = qn_content_refuse_picture(param, error);
+        } else if (is_image && may_have_images) {
+            refused = add_image(r, part, i, k, &content, error);
         } else if (strcmp(type, "text") != 0) {
-            char param[192];
-            snprintf(param, sizeof param, "messages[%zu].content[%zu].type", i, k);
-            refused =
-                qn_api_fail(error, 400, "unsupported_content", param,
-                            "%s: parts of the type '%.64s' are not supported; only text is", param, type);
-        } else if (!json_is_string(content)) {
+            refused = qn_api_fail(error, 400, "unsupported_content", param,
+                                  "%s: parts of the type '%.64s' are not supported here", param, type);
+        } else if (!json_is_string(text)) {
             refused = invalid(error, i, name, "must have a text");
         } else {
-            json_object_foreach((json_t *)part, key, each)
-            {
-                if (strcmp(key, "type") == 0 || strcmp(key, "text") == 0 || strcmp(key, "cache_control") == 0)
-                    continue;
-                snprintf(name, sizeof name, "content[%zu].%.64s", k, key);
-                refused = invalid(error, i, name, "is an unknown parameter");
-                break;
-            }
-            if (k) qn_buf_putc(&text, '\n');
-            qn_buf_append(&text, json_string_value(content), json_string_length(content));
+            refused = check_keys(part, i, k, known, error);
+            qn_content_add_text(&content, json_string_value(text), json_string_length(text));
         }
     }
-    if (!refused && text.status == QN_OK) *out = qn_message_text(text.data, text.length);
-    qn_buf_free(&text);
+    if (!refused) *out = qn_content_take(&content);
+    qn_content_free(&content);
     return refused;
 }
 
 /* *out: owned by the caller; NULL if memory is out. */
-static int read_content(const json_t *content, const char *role, size_t i, int may_be_empty, json_t **out,
-                        qn_api_error *error)
+static int read_content(qn_api_request *r, const json_t *content, const char *role, size_t i,
+                        int may_be_empty, json_t **out, qn_api_error *error)
 {
     if (json_is_string(content)) {
         *out = json_incref((json_t *)content);
         return 0;
     }
-    if (json_is_array(content)) return join_parts(content, i, out, error);
+    if (json_is_array(content)) {
+        const int may_have_images = strcmp(role, "user") == 0 || strcmp(role, "tool") == 0;
+        return join_parts(r, content, may_have_images, i, out, error);
+    }
     if (content && !json_is_null(content))
         return invalid(error, i, "content", "must be a string or an array of parts");
     if (!may_be_empty)
@@ -159,7 +194,7 @@ static int count_calls(const json_t *message, int is_answer, size_t i, size_t *n
     return 0;
 }
 
-static int read_message(const json_t *sent, size_t i, json_t *messages, qn_api_error *error)
+static int read_message(qn_api_request *r, const json_t *sent, size_t i, qn_api_error *error)
 {
     /* As clients write them, and as templates know them. */
     static const struct {
@@ -177,10 +212,10 @@ static int read_message(const json_t *sent, size_t i, json_t *messages, qn_api_e
     role = roles[k].known_as;
     int refused = count_calls(sent, strcmp(role, "assistant") == 0, i, &n_calls, error);
     if (!refused)
-        refused = read_content(json_object_get(sent, "content"), role, i, n_calls > 0, &content, error);
+        refused = read_content(r, json_object_get(sent, "content"), role, i, n_calls > 0, &content, error);
     if (refused) return refused;
     message = qn_message_new(role, content);
-    if (json_array_append_new(messages, message)) return fail_memory(error);
+    if (json_array_append_new(r->chat, message)) return fail_memory(error);
     if (n_calls) refused = add_calls(message, sent, i, error);
     return refused ? refused : add_others(message, sent, i, error);
 }
@@ -198,7 +233,7 @@ int qn_api_request_read_messages(qn_api_request *r, qn_api_error *error)
     r->chat = json_array();
     if (!r->chat) return fail_memory(error);
     for (size_t i = 0; i < n; i++) {
-        int refused = read_message(json_array_get(r->messages, i), i, r->chat, error);
+        int refused = read_message(r, json_array_get(r->messages, i), i, error);
         if (refused) return refused;
     }
     return 0;

@@ -1,24 +1,10 @@
 /* POST /v1/embeddings. */
+#include "base/base64.h"
 #include "base/json/json_write.h"
 #include "server/core/tasks/embedding.h"
 #include "server/core/write.h"
 #include "server/openai/openai.h"
 #include "server/openai/request.h"
-
-static void put_base64(qn_buf *b, const void *bytes, size_t n)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const unsigned char *p = bytes;
-    qn_buf_putc(b, '"');
-    for (size_t i = 0; i < n; i += 3) {
-        unsigned v =
-            (unsigned)p[i] << 16 | (i + 1 < n ? (unsigned)p[i + 1] << 8 : 0) | (i + 2 < n ? p[i + 2] : 0);
-        char four[4] = {digits[v >> 18], digits[v >> 12 & 63], i + 1 < n ? digits[v >> 6 & 63] : '=',
-                        i + 2 < n ? digits[v & 63] : '='};
-        qn_buf_append(b, four, 4);
-    }
-    qn_buf_putc(b, '"');
-}
 
 static int read_body(const char *text, size_t n, const qn_api_request_limits *limits, qn_api_request *out,
                      qn_api_error *error)
@@ -38,10 +24,13 @@ static void write_vector(const qn_embedding *e, const qn_embed_result *result, q
     qn_json_put_text(out, "object", "embedding");
     qn_json_put_int(out, "index", (int64_t)result->i_prompt);
     qn_json_key(out, "embedding");
-    if (e->task->request.base64)
-        put_base64(out, result->vector, (size_t)result->n_values * sizeof *result->vector);
-    else
+    if (e->task->request.base64) {
+        qn_buf_putc(out, '"');
+        qn_base64_encode(result->vector, (size_t)result->n_values * sizeof *result->vector, out);
+        qn_buf_putc(out, '"');
+    } else {
         qn_embedding_write(result, out);
+    }
     qn_json_close(out, '}');
 }
 

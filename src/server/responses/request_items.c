@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "server/core/content.h"
 #include "server/core/message.h"
 #include "server/responses/request.h"
 
@@ -56,57 +57,76 @@ static int check_keys(const reading *m, const json_t *object, const char *place,
 
 /* ---- texts --------------------------------------------------------------------------------------------- */
 
-static int refuse_part(const reading *m, const char *place, const char *type)
+/* {"type": "input_image", "image_url": "data:...", "detail": ...} */
+static int add_image(const reading *m, const json_t *part, const char *place, qn_content *to)
 {
-    char param[PLACE_MAX + 8];
-    const int is_image = strcmp(type, "input_image") == 0 || strcmp(type, "image_url") == 0;
-    snprintf(param, sizeof param, "%s.type", place);
-    if (is_image)
-        return qn_api_fail(m->error, 400, "unsupported_content", param,
-                           "%s: images are not supported: the server takes only text", param);
-    return qn_api_fail(m->error, 400, "unsupported_content", param,
-                       "%s: parts of the type '%.64s' are not supported; only text is", param, type);
+    static const char *const known[] = {"image_url", "detail", "prompt_cache_breakpoint", NULL};
+    const char *detail = json_string_value(json_object_get(part, "detail"));
+    char where[PLACE_MAX + 16];
+    int refused = check_keys(m, part, place, known);
+    snprintf(where, sizeof where, "%s.type", place);
+    if (!refused && !m->r->takes_pictures) refused = qn_content_refuse_picture(where, m->error);
+    if (refused) return refused;
+    snprintf(where, sizeof where, "%s.detail", place);
+    if (detail && strcmp(detail, "auto") != 0)
+        qn_api_request_warn(m->r, where, "has no effect: the model's own image processor chooses the size");
+    snprintf(where, sizeof where, "%s.image_url", place);
+    return qn_content_add_url(to, m->r, where, json_object_get(part, "image_url"), m->error);
 }
 
-/* A string, or an array of parts of text, a line each. "refusal" is a text as well. */
-static int read_texts(const reading *m, const json_t *content, const char *place, qn_buf *text)
+static int add_text(const reading *m, const json_t *part, const char *type, const char *place, qn_content *to)
 {
-    static const char *const types[] = {"input_text",   "output_text",    "text",
-                                        "summary_text", "reasoning_text", "refusal"};
     /* "annotations" and "logprobs" are fields of answers. */
     static const char *const known[] = {
         "text", "annotations", "logprobs", "refusal", "prompt_cache_breakpoint", NULL};
+    int refused = check_keys(m, part, place, known);
+    if (refused) return refused;
+    const json_t *value = json_object_get(part, strcmp(type, "refusal") == 0 ? "refusal" : "text");
+    if (!json_is_string(value)) return invalid(m, place, "must have a text");
+    qn_content_add_text(to, json_string_value(value), json_string_length(value));
+    return 0;
+}
+
+/* A string, or an array of parts: texts, a line each, and where they may be pictures. "refusal" is a text as well. */
+static int read_texts(const reading *m, const json_t *content, const char *place, int may_have_images,
+                      qn_content *to)
+{
+    static const char *const types[] = {"input_text",   "output_text",    "text",
+                                        "summary_text", "reasoning_text", "refusal"};
     if (json_is_string(content)) {
-        qn_buf_append(text, json_string_value(content), json_string_length(content));
+        qn_content_add_text(to, json_string_value(content), json_string_length(content));
         return 0;
     }
     if (!json_is_array(content)) return invalid(m, place, "must be a string or an array of parts");
     for (size_t i = 0; i < json_array_size(content); i++) {
         const json_t *part = json_array_get(content, i);
         const char *type = type_of(part);
-        char where[PLACE_MAX];
+        char where[PLACE_MAX], param[PLACE_MAX + 8];
         size_t k = 0;
+        int refused;
         snprintf(where, sizeof where, "%s[%zu]", place, i);
+        snprintf(param, sizeof param, "%s.type", where);
         if (!type) return invalid(m, where, "must be an object with a type");
         while (k < sizeof types / sizeof *types && strcmp(type, types[k]) != 0) k++;
-        if (k == sizeof types / sizeof *types) return refuse_part(m, where, type);
-        int refused = check_keys(m, part, where, known);
+        if (may_have_images && strcmp(type, "input_image") == 0)
+            refused = add_image(m, part, where, to);
+        else if (k < sizeof types / sizeof *types)
+            refused = add_text(m, part, type, where, to);
+        else
+            refused = qn_api_fail(m->error, 400, "unsupported_content", param,
+                                  "%s: parts of the type '%.64s' are not supported here", param, type);
         if (refused) return refused;
-        const json_t *value = json_object_get(part, strcmp(type, "refusal") == 0 ? "refusal" : "text");
-        if (!json_is_string(value)) return invalid(m, where, "must have a text");
-        if (i) qn_buf_putc(text, '\n');
-        qn_buf_append(text, json_string_value(value), json_string_length(value));
     }
     return 0;
 }
 
 /* ---- items --------------------------------------------------------------------------------------------- */
 
-/* Appends {role, content}; *out, if not NULL: the message, borrowed. */
-static int append(const reading *m, const char *role, const qn_buf *text, json_t **out)
+/* Appends {role, content}; *out, if not NULL: the message, borrowed. *content is empty then. */
+static int append(const reading *m, const char *role, qn_content *content, json_t **out)
 {
-    json_t *message = qn_message_new(role, qn_message_text(text->data, text->length));
-    if (text->status != QN_OK || json_array_append(m->r->chat, message)) {
+    json_t *message = qn_message_new(role, qn_content_take(content));
+    if (json_array_append(m->r->chat, message)) {
         json_decref(message);
         return fail_memory(m);
     }
@@ -116,9 +136,9 @@ static int append(const reading *m, const char *role, const qn_buf *text, json_t
 }
 
 /* Begins a message of the assistant, with the reasoning that came before it. */
-static int begin_answer(reading *m, const qn_buf *text)
+static int begin_answer(reading *m, qn_content *content)
 {
-    int refused = append(m, "assistant", text, &m->answer);
+    int refused = append(m, "assistant", content, &m->answer);
     if (refused || !m->reasoning.length) return refused;
     const int failed = qn_message_set(m->answer, "reasoning_content",
                                       qn_message_text(m->reasoning.data, m->reasoning.length));
@@ -130,7 +150,7 @@ static int begin_answer(reading *m, const qn_buf *text)
 /* What comes next is no answer's. Reasoning that was cut short is an answer without text. */
 static int end_answer(reading *m)
 {
-    const qn_buf none = {0};
+    qn_content none = {0};
     int refused = m->reasoning.length ? begin_answer(m, &none) : 0;
     m->answer = NULL;
     return refused;
@@ -144,21 +164,21 @@ static int read_message(reading *m, const json_t *item, const char *place)
     const char *role = json_string_value(json_object_get(item, "role"));
     char where[PLACE_MAX];
     size_t k = 0;
-    qn_buf text = {0};
+    qn_content said = {0};
     int refused = check_keys(m, item, place, known);
     if (refused) return refused;
     while (k < 4 && (!role || strcmp(role, roles[k][0]) != 0)) k++;
     snprintf(where, sizeof where, "%s.role", place);
     if (k == 4) return invalid(m, where, "must be user, assistant, system or developer");
     snprintf(where, sizeof where, "%s.content", place);
-    refused = read_texts(m, json_object_get(item, "content"), where, &text);
+    refused = read_texts(m, json_object_get(item, "content"), where, k == 0, &said);
     if (!refused && k == 1) {
-        refused = begin_answer(m, &text);
+        refused = begin_answer(m, &said);
     } else if (!refused) {
         refused = end_answer(m);
-        if (!refused) refused = append(m, roles[k][1], &text, NULL);
+        if (!refused) refused = append(m, roles[k][1], &said, NULL);
     }
-    qn_buf_free(&text);
+    qn_content_free(&said);
     return refused;
 }
 
@@ -167,7 +187,7 @@ static int read_call(reading *m, const json_t *item, const char *place)
     static const char *const known[] = {"call_id", "name", "arguments", NULL};
     const json_t *id = json_object_get(item, "call_id"), *name = json_object_get(item, "name"),
                  *arguments = json_object_get(item, "arguments");
-    const qn_buf none = {0};
+    qn_content none = {0};
     int refused = check_keys(m, item, place, known);
     if (refused) return refused;
     if (!json_string_length(id)) return invalid(m, place, "must have a call_id");
@@ -185,18 +205,18 @@ static int read_output(reading *m, const json_t *item, const char *place)
     static const char *const known[] = {"call_id", "output", NULL};
     const json_t *id = json_object_get(item, "call_id");
     char where[PLACE_MAX];
-    qn_buf text = {0};
+    qn_content said = {0};
     json_t *message = NULL;
     int refused = check_keys(m, item, place, known);
     if (refused) return refused;
     if (!json_string_length(id)) return invalid(m, place, "must have a call_id");
     snprintf(where, sizeof where, "%s.output", place);
-    refused = read_texts(m, json_object_get(item, "output"), where, &text);
+    refused = read_texts(m, json_object_get(item, "output"), where, 1, &said);
     if (!refused) refused = end_answer(m);
-    if (!refused) refused = append(m, "tool", &text, &message);
+    if (!refused) refused = append(m, "tool", &said, &message);
     if (!refused && qn_message_set(message, "tool_call_id", json_incref((json_t *)id)))
         refused = fail_memory(m);
-    qn_buf_free(&text);
+    qn_content_free(&said);
     return refused;
 }
 
@@ -206,6 +226,7 @@ static int read_reasoning(reading *m, const json_t *item, const char *place)
     static const char *const known[] = {"summary", "content", "encrypted_content", NULL};
     const json_t *content = json_object_get(item, "content"), *summary = json_object_get(item, "summary");
     char where[PLACE_MAX];
+    qn_content said = {0};
     int refused = check_keys(m, item, place, known);
     if (refused) return refused;
     m->answer = NULL;
@@ -213,7 +234,10 @@ static int read_reasoning(reading *m, const json_t *item, const char *place)
     const int has_content = json_array_size(content) > 0;
     snprintf(where, sizeof where, "%s.%s", place, has_content ? "content" : "summary");
     if (has_content || is_given(summary))
-        refused = read_texts(m, has_content ? content : summary, where, &m->reasoning);
+        refused = read_texts(m, has_content ? content : summary, where, 0, &said);
+    qn_buf_append(&m->reasoning, said.text.data ? said.text.data : "", said.text.length);
+    if (said.text.status != QN_OK) m->reasoning.status = said.text.status;
+    qn_content_free(&said);
     if (!refused && !has_content && !json_array_size(summary))
         qn_api_request_warn(m->r, place, "is not shown to the model: it has no text");
     return refused;
@@ -242,13 +266,11 @@ static int read_item(reading *m, const json_t *item, size_t i)
 static int read_input(reading *m, const json_t *input)
 {
     const size_t n = json_array_size(input);
-    qn_buf text = {0};
+    qn_content said = {0};
     int refused = 0;
     if (json_is_string(input)) {
-        qn_buf_append(&text, json_string_value(input), json_string_length(input));
-        refused = append(m, "user", &text, NULL);
-        qn_buf_free(&text);
-        return refused;
+        qn_content_add_text(&said, json_string_value(input), json_string_length(input));
+        return append(m, "user", &said, NULL);
     }
     if (!n) return invalid(m, "input", "must be a string, or an array of items that is not empty");
     if (n > QN_REQUEST_MESSAGES_MAX)

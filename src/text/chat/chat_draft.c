@@ -469,6 +469,22 @@ static int is_markable(const json_t *content)
     return json_is_string(content) && !is_blank(json_string_value(content), json_string_length(content));
 }
 
+/* The first text of a content of parts; the others are left alone. message is ours. */
+static qn_status mark_part(json_t *message, const qn_chat_origin *origin, qn_chat_marks *m)
+{
+    json_t *parts = json_copy(json_object_get(message, "content")), *part = NULL;
+    size_t k = 0, n = json_array_size(parts);
+    while (k < n && !is_markable(json_object_get(json_array_get(parts, k), "text"))) k++;
+    if (k < n) part = qn_json_copy(json_array_get(parts, k));
+    const int failed = !parts || (k < n && (!part || json_array_set_new(parts, k, part))) ||
+                       json_object_set(message, "content", parts);
+    json_decref(parts);
+    if (failed) return fail_memory();
+    if (k == n) return QN_OK;
+    mark_text t = next_mark(m, origin, -1);
+    return put_text(part, "text", t.text, t.n);
+}
+
 static qn_status mark_message(qn_chat_draft *d, size_t i, qn_chat_marks *m)
 {
     json_t *message = NULL, *calls;
@@ -476,6 +492,8 @@ static qn_status mark_message(qn_chat_draft *d, size_t i, qn_chat_marks *m)
     if (is_markable(json_object_get(message, "content"))) {
         mark_text t = next_mark(m, &d->origins[i], -1);
         QN_TRY(put_text(message, "content", t.text, t.n));
+    } else if (json_is_array(json_object_get(message, "content"))) {
+        QN_TRY(mark_part(message, &d->origins[i], m));
     }
     if (!json_object_get(message, "tool_calls")) return QN_OK;
     QN_TRY(copy_calls(json_object_get(message, "tool_calls"), message));

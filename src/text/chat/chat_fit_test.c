@@ -535,9 +535,36 @@ static void test_ids(void **state)
     }
 }
 
+/* Texts beside pictures count too: a template that shows no parts does not take them. */
+static void test_parts(void **state)
+{
+    static const char messages[] =
+        "[" U("a") "," U("b") ",{\"role\":\"user\",\"content\":[{\"type\":\"image\"},{\"type\":\"text\","
+                              "\"text\":\"seen\"}]}]";
+    qn_chat_text *strings =
+                     open_chat("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% endif %}"
+                               "{% endfor %}"),
+                 *parts =
+                     open_chat("{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+                               "{% for p in m.content %}{{ p.text if p.type == 'text' else '*' }}{% endfor %}"
+                               "{% endif %}{% endfor %}");
+    (void)state;
+    answer a = fit(strings, messages, NULL, 0);
+    assert_int_equal(a.status, QN_E_ARG);
+    assert_string_equal(a.fitted.param, "messages[2]");
+    end(&a);
+    a = fit(parts, messages, NULL, 0);
+    assert_int_equal(a.status, QN_OK);
+    assert_true(a.text.length == 7 && memcmp(a.text.data, "ab*seen", 7) == 0);
+    end(&a);
+    qn_chat_text_close(strings);
+    qn_chat_text_close(parts);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parts),
         cmocka_unit_test(test_builtin_templates),
         cmocka_unit_test(test_traits),
         cmocka_unit_test(test_cost),
