@@ -43,7 +43,8 @@ qn_status qn_base64_decode(const char *text, size_t n, qn_buf *out)
             n_padding++;
             continue;
         }
-        if (digit < 0 || n_padding) return qn_fail(QN_E_FORMAT, "no base64: a wrong character at byte %zu", i);
+        if (digit < 0 || n_padding)
+            return qn_fail(QN_E_FORMAT, "no base64: a wrong character at byte %zu", i);
         bits = bits << 6 | (uint32_t)digit;
         if (++n_digits % 4) continue;
         const char three[3] = {(char)(bits >> 16), (char)(bits >> 8), (char)bits};

@@ -53,8 +53,8 @@ static void test_other_writers(void **state)
 
 static void test_refusals(void **state)
 {
-    static const char *const wrong[] = {"Z", "Zm9vY", "Zm9v=", "Zg=", "Zg===", "=", "====", "Zm8=Zm9v",
-                                        "Zm9v!", "data:"};
+    static const char *const wrong[] = {
+        "Z", "Zm9vY", "Zm9v=", "Zg=", "Zg===", "=", "====", "Zm8=Zm9v", "Zm9v!", "data:"};
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         qn_buf out = {0};
