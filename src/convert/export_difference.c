@@ -57,6 +57,10 @@ static const char *numbers_differ(const qn_model_config *a, const qn_model_confi
     if (a->rms_norm_eps != b->rms_norm_eps) return "rms_norm_eps";
     if (a->norms != b->norms || a->qk_norm != b->qk_norm || a->value_norm != b->value_norm)
         return "model_type";
+    if (a->qk_norm_after_rope != b->qk_norm_after_rope) return "model_type";
+    if (!near((double)a->query_scale_beta, (double)b->query_scale_beta) ||
+        (a->query_scale_beta != 0 && a->query_scale_positions != b->query_scale_positions))
+        return "llama_4_scaling_beta";
     if (a->attn_output_gate != b->attn_output_gate || a->layer_scale != b->layer_scale) return "model_type";
     if (a->attention_sinks != b->attention_sinks) return "model_type";
     if (!near((double)a->residual_scale, (double)b->residual_scale)) return "residual_multiplier";
@@ -79,7 +83,9 @@ static const char *experts_differ(const qn_experts_config *a, const qn_experts_c
     if (a->norm_topk_prob != b->norm_topk_prob) return "norm_topk_prob";
     if (!near((double)a->routed_scaling_factor, (double)b->routed_scaling_factor))
         return "routed_scaling_factor";
-    if (a->n_group != b->n_group || a->topk_group != b->topk_group) return "n_group";
+    if (a->n_group != b->n_group || a->topk_group != b->topk_group ||
+        (a->n_group > 1 && a->group_scores != b->group_scores))
+        return "n_group";
     if (a->bias != b->bias || a->router_norm != b->router_norm || a->expert_scale != b->expert_scale)
         return "model_type";
     if (!near((double)a->swiglu_alpha, (double)b->swiglu_alpha) ||

@@ -521,12 +521,13 @@ static qn_status read_all(reader *r, qn_model_config *c)
     c->recognised_by = r->recognised_by;
     c->norms = r->family->norms;
     c->qk_norm = r->family->qk_norm;
+    c->qk_norm_after_rope = r->family->qk_norm_after_rope;
     c->attn_output_gate = r->family->gated_attention;
     c->value_norm = r->family->value_norm;
     c->layer_scale = r->family->layer_scale;
     c->attention_sinks = r->family->sinks;
     c->norm_offset = gguf ? 0.0f : r->family->norm_offset;
-    c->rope_interleaved = gguf && r->family->gguf_rope_interleaved;
+    c->rope_interleaved = r->family->rope_interleaved || (gguf && r->family->gguf_rope_interleaved);
     QN_TRY(read_sizes(r, c));
     QN_TRY(read_hidden_act(r, c));
     QN_TRY(read_attention(r, c));

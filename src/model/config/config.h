@@ -18,7 +18,7 @@ typedef enum { QN_HIDDEN_SILU, QN_HIDDEN_GELU_TANH, QN_HIDDEN_GELU } qn_hidden_a
 /* Where a block is normed. PRE: its input. POST: its output, before it is added to the residual stream. */
 enum { QN_NORM_PRE_ATTN = 1, QN_NORM_POST_ATTN = 2, QN_NORM_PRE_FFN = 4, QN_NORM_POST_FFN = 8 };
 
-/* Norm of queries and keys before they are rotated: of each head by itself (weight [head_dim]), or of all
+/* Norm of queries and keys: of each head by itself (weight [head_dim]), or of all
  * heads at once (weights [heads * head_dim]). */
 typedef enum { QN_QK_NORM_NONE, QN_QK_NORM_HEAD, QN_QK_NORM_WHOLE } qn_qk_norm;
 
@@ -92,8 +92,8 @@ typedef struct {
     int norm_topk_prob;          /* 1: the scores of the chosen experts are scaled to sum to 1 */
     float routed_scaling_factor; /* and multiplied by this; 1: none */
     /* Experts are n_group groups of neighbours, of which the topk_group best count: those with the largest
-     * sum of their two largest scores. 1: no groups. */
-    int64_t n_group, topk_group;
+     * sum of their group_scores largest scores. n_group 1: no groups. */
+    int64_t n_group, topk_group, group_scores;
     int correction_bias; /* 1: scores are chosen by with a bias of each expert, and used without it */
     int bias;            /* 1: router and matrices have biases */
     /* > 0: an expert is (clamp(up) + 1) * gate * sigmoid(swiglu_alpha gate), gate at most swiglu_limit and up
@@ -143,6 +143,10 @@ typedef struct {
     float norm_offset; /* 1 where weights are stored as their distance from one, else 0 */
     unsigned norms;    /* QN_NORM_* bits; norms on all layers alike */
     qn_qk_norm qk_norm;
+    int qk_norm_after_rope; /* 1: queries and keys are normed when they have been rotated */
+    /* Queries at position p are multiplied by 1 + query_scale_beta * ln(1 + floor(p / query_scale_positions));
+     * 0: they are not. */
+    float query_scale_beta, query_scale_positions;
     int attn_output_gate; /* 1: each head's rows of q are followed by as many of a gate: what attention gives
                              is multiplied by sigmoid(gate) */
     int value_norm;       /* 1: each head of values is normed, without a weight */

@@ -64,19 +64,40 @@ static qn_status check_known(const qn_fields *f, const char *name, const char *k
     return QN_OK;
 }
 
+/* *grouped: 1 where the best groups are chosen first. */
+static qn_status read_method(const qn_fields *f, int *grouped)
+{
+    static const char name[] = "topk_method";
+    const char *method = "greedy";
+    char label[LABEL_MAX];
+    QN_TRY(qn_fields_string(f, name, &method, NULL));
+    *grouped = strcmp(method, "group_limited_greedy") == 0;
+    if (*grouped || strcmp(method, "greedy") == 0) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED,
+                   "%s: %s is \"%.40s\", which is not supported (known: greedy, group_limited_greedy)",
+                   f->file, qn_fields_label(f, name, label, sizeof label), method);
+}
+
 static qn_status read_routing(const qn_family_experts *family, const qn_fields *f, qn_experts_config *e)
 {
     char label[LABEL_MAX], other[LABEL_MAX];
     double scale = 1;
+    int grouped = 1;
     if (family->correction_bias) {
         QN_TRY(check_known(f, "scoring_func", "sigmoid"));
         QN_TRY(check_known(f, "topk_method", "noaux_tc"));
     }
     e->norm_topk_prob = family->norm_topk_prob || (f->gguf_architecture && family->gguf_norm_topk_prob);
-    if (!family->norm_topk_prob) QN_TRY(qn_fields_bool(f, "norm_topk_prob", &e->norm_topk_prob, NULL));
+    if (!family->norm_topk_prob && !family->never_normed)
+        QN_TRY(qn_fields_bool(f, "norm_topk_prob", &e->norm_topk_prob, NULL));
     QN_TRY(qn_fields_number(f, "routed_scaling_factor", 1e-6, 1e6, &scale, NULL));
     e->routed_scaling_factor = (float)scale;
     e->n_group = e->topk_group = 1;
+    e->group_scores = family->group_scores ? family->group_scores : 2;
+    if (family->method_groups && !f->gguf_architecture) {
+        QN_TRY(read_method(f, &grouped));
+        if (!grouped) return QN_OK;
+    }
     QN_TRY(qn_fields_int(f, "n_group", 1, EXPERTS_MAX, &e->n_group, NULL));
     if (e->num_experts % e->n_group)
         return qn_fail(QN_E_FORMAT, "%s: %lld experts are not a multiple of %s %lld", f->file,
@@ -84,7 +105,7 @@ static qn_status read_routing(const qn_family_experts *family, const qn_fields *
                        (long long)e->n_group);
     QN_TRY(qn_fields_int(f, "topk_group", 1, e->n_group, &e->topk_group, NULL));
     int64_t each = e->num_experts / e->n_group;
-    if (e->n_group > 1 && each < 2)
+    if (e->n_group > 1 && each < e->group_scores)
         return qn_fail(QN_E_FORMAT, "%s: %s is %lld: groups of %lld experts do not have two best ones",
                        f->file, qn_fields_label(f, "n_group", label, sizeof label), (long long)e->n_group,
                        (long long)each);

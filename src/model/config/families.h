@@ -88,6 +88,9 @@ typedef struct {
     int norm_topk_prob;      /* 1: whatever the files say */
     int gguf_norm_topk_prob; /* 1: in GGUF, which does not say */
     int correction_bias, bias, shared_gate;
+    int never_normed;  /* norm_topk_prob is not looked at, there is no such norm */
+    int group_scores;  /* a group is as good as the sum of so many of its best; 0: two */
+    int method_groups; /* topk_method says whether there are groups: "greedy", "group_limited_greedy" */
     int listed_layers; /* mlp_layer_types lists the layers with experts; without it, all but the first have them */
     int beside_mlp; /* 1: layers with experts have a dense block too */
     int router_norm, expert_scale;
@@ -112,6 +115,11 @@ typedef struct qn_family {
     unsigned norms;                     /* QN_NORM_* */
     qn_qk_norm qk_norm;
     const char *qk_norm_if; /* a field without whose truth there is no such norm; NULL: always */
+    int qk_norm_after_rope;
+    int scales_queries; /* llama_4_scaling_beta of the RoPE parameters: query_scale_beta */
+    int rope_alpha; /* RoPE type "dynamic" with alpha: theta * alpha^(head_dim / (head_dim - 2)) at all lengths */
+    int rope_interleaved;
+    int full_skips_rope; /* layers that do not slide have no RoPE, in models with a window */
     qn_output_bias_rule output_bias;
     int draft_layers; /* num_nextn_predict_layers more layers follow in the files, for drafts */
     int multiplied;   /* embedding_multiplier, attention_multiplier, residual_multiplier and

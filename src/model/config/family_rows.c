@@ -268,6 +268,108 @@ static const qn_field_default minimax_m2_defaults[] = {{"vocab_size", 200064, 0}
                                                        {"num_experts_per_tok", 8, 0},
                                                        {NULL, 0, 0}};
 
+static const qn_field_default olmo3_defaults[] = {{"rms_norm_eps", 1e-5, 0},
+                                                  {"rope_theta", 500000, 0},
+                                                  {"rope_local_base_freq", 500000, 0},
+                                                  {"max_position_embeddings", 2048, 0},
+                                                  {"sliding_window", 4096, 0},
+                                                  {"sliding_window_pattern", 4, 0},
+                                                  {NULL, 0, 0}};
+static const qn_field_default exaone4_defaults[] = {{"vocab_size", 102400, 0},
+                                                    {"hidden_size", 4096, 0},
+                                                    {"intermediate_size", 16384, 0},
+                                                    {"num_hidden_layers", 32, 0},
+                                                    {"num_attention_heads", 32, 0},
+                                                    {"rms_norm_eps", 1e-5, 0},
+                                                    {"rope_theta", 10000, 1},
+                                                    {"max_position_embeddings", 2048, 0},
+                                                    {"sliding_window", 4096, 0},
+                                                    {"sliding_window_pattern", 4, 0},
+                                                    {NULL, 0, 0}};
+static const qn_field_default ministral3_defaults[] = {{"vocab_size", 131072, 0},
+                                                       {"hidden_size", 4096, 0},
+                                                       {"intermediate_size", 14336, 0},
+                                                       {"num_hidden_layers", 34, 0},
+                                                       {"num_attention_heads", 32, 0},
+                                                       {"num_key_value_heads", 8, 0},
+                                                       {"head_dim", 128, 0},
+                                                       {"rms_norm_eps", 1e-5, 0},
+                                                       {"rope_theta", 10000, 1},
+                                                       {"max_position_embeddings", 262144, 0},
+                                                       {NULL, 0, 0}};
+static const char ministral3_rope[] =
+    "{\"rope_type\": \"yarn\", \"rope_theta\": 1000000.0, \"factor\": 16.0,"
+    " \"original_max_position_embeddings\": 16384, \"beta_fast\": 32.0, \"beta_slow\": 1.0,"
+    " \"mscale_all_dim\": 1.0, \"mscale\": 1.0, \"llama_4_scaling_beta\": 0.1}";
+static const qn_field_default mistral4_defaults[] = {{"vocab_size", 131072, 0},
+                                                     {"hidden_size", 4096, 0},
+                                                     {"intermediate_size", 12288, 0},
+                                                     {"num_hidden_layers", 36, 0},
+                                                     {"num_attention_heads", 32, 0},
+                                                     {"rms_norm_eps", 1e-6, 0},
+                                                     {"rope_theta", 10000, 0},
+                                                     {"max_position_embeddings", 1048576, 0},
+                                                     {"q_lora_rank", 1024, 0},
+                                                     {"kv_lora_rank", 256, 0},
+                                                     {"qk_nope_head_dim", 64, 0},
+                                                     {"qk_rope_head_dim", 64, 0},
+                                                     {"v_head_dim", 128, 0},
+                                                     {"n_routed_experts", 128, 0},
+                                                     {"num_experts_per_tok", 4, 0},
+                                                     {"n_shared_experts", 1, 0},
+                                                     {"moe_intermediate_size", 2048, 0},
+                                                     {"first_k_dense_replace", 0, 0},
+                                                     {"n_group", 1, 0},
+                                                     {"topk_group", 1, 0},
+                                                     {"routed_scaling_factor", 1, 0},
+                                                     {"norm_topk_prob", 1, 0},
+                                                     {NULL, 0, 0}};
+static const char mistral4_rope[] =
+    "{\"rope_type\": \"yarn\", \"rope_theta\": 10000.0, \"factor\": 128.0,"
+    " \"original_max_position_embeddings\": 8192, \"beta_fast\": 32.0, \"beta_slow\": 1.0,"
+    " \"mscale_all_dim\": 1.0, \"mscale\": 1.0, \"llama_4_scaling_beta\": 0.1}";
+static const qn_field_default glm4_defaults[] = {{"vocab_size", 151552, 0},
+                                                 {"hidden_size", 4096, 0},
+                                                 {"intermediate_size", 13696, 0},
+                                                 {"num_hidden_layers", 40, 0},
+                                                 {"num_attention_heads", 32, 0},
+                                                 {"num_key_value_heads", 2, 0},
+                                                 {"head_dim", 128, 0},
+                                                 {"rms_norm_eps", 0.00000015625, 0},
+                                                 {"rope_theta", 10000, 1},
+                                                 {"partial_rotary_factor", 0.5, 0},
+                                                 {"max_position_embeddings", 131072, 0},
+                                                 {"attention_bias", 1, 0},
+                                                 {NULL, 0, 0}};
+static const qn_field_default hunyuan_defaults[] = {{"vocab_size", 290943, 0},
+                                                    {"hidden_size", 4096, 0},
+                                                    {"intermediate_size", 11008, 0},
+                                                    {"num_hidden_layers", 32, 0},
+                                                    {"num_attention_heads", 32, 0},
+                                                    {"rms_norm_eps", 1e-5, 0},
+                                                    {"rope_theta", 10000, 1},
+                                                    {"max_position_embeddings", 2048, 0},
+                                                    {NULL, 0, 0}};
+static const qn_field_default deepseek_v2_defaults[] = {{"vocab_size", 102400, 0},
+                                                        {"hidden_size", 4096, 0},
+                                                        {"intermediate_size", 11008, 0},
+                                                        {"num_hidden_layers", 32, 0},
+                                                        {"num_attention_heads", 32, 0},
+                                                        {"rms_norm_eps", 1e-6, 0},
+                                                        {"rope_theta", 10000, 0},
+                                                        {"max_position_embeddings", 2048, 0},
+                                                        {"q_lora_rank", 1536, 0},
+                                                        {"kv_lora_rank", 512, 0},
+                                                        {"qk_nope_head_dim", 128, 0},
+                                                        {"qk_rope_head_dim", 64, 0},
+                                                        {"v_head_dim", 128, 0},
+                                                        {"n_routed_experts", 64, 0},
+                                                        {"n_shared_experts", 2, 0},
+                                                        {"moe_intermediate_size", 1407, 0},
+                                                        {"first_k_dense_replace", 0, 0},
+                                                        {"routed_scaling_factor", 1, 0},
+                                                        {NULL, 0, 0}};
+
 /* What is neither: Qwen 3 norms queries, Gemma 2 and 3 norm what the blocks give. Without biases too the
  * blocks are llama's, which qwen2 computes as well. */
 static const qn_known_by qwen2_known_by[] = {
@@ -304,6 +406,9 @@ static const qn_renamed_weight gpt_oss_gguf_names[] = {
 
 static const qn_family_experts glm4_moe_lite_experts = {
     .names = qn_expert_names, .score = QN_SCORE_SIGMOID, .correction_bias = 1, .listed_layers = 1};
+static const qn_family_experts deepseek_v2_experts = {
+    .names = qn_expert_names, .never_normed = 1, .group_scores = 1, .method_groups = 1};
+static const qn_family_experts mistral4_experts = {.names = qn_expert_names};
 static const qn_family_experts minimax_m2_experts = {
     .names = qn_expert_mixtral_names, .score = QN_SCORE_SIGMOID, .correction_bias = 1, .norm_topk_prob = 1};
 static const qn_renamed_weight minimax_m2_names[] = {
@@ -325,6 +430,19 @@ static const qn_renamed_weight gemma4_names[] = {
     {QN_WEIGHT_ROUTER, "layers.#.router.proj.weight"},
     {QN_WEIGHT_ROLE_COUNT, NULL}};
 
+static const qn_renamed_weight glm4_names[] = {
+    {QN_WEIGHT_POST_ATTN_NORM, "layers.#.post_self_attn_layernorm.weight"},
+    {QN_WEIGHT_POST_FFN_NORM, "layers.#.post_mlp_layernorm.weight"},
+    {QN_WEIGHT_ROLE_COUNT, NULL}};
+static const qn_renamed_weight hunyuan_names[] = {
+    {QN_WEIGHT_Q_NORM, "layers.#.self_attn.query_layernorm.weight"},
+    {QN_WEIGHT_K_NORM, "layers.#.self_attn.key_layernorm.weight"},
+    {QN_WEIGHT_ROLE_COUNT, NULL}};
+
+static const qn_shared_tensor glm4_shared[] = {{"layers.#.mlp.gate_up_proj.weight",
+                                                "blk.#.ffn_up.weight",
+                                                {QN_WEIGHT_GATE, QN_WEIGHT_UP, QN_WEIGHT_ROLE_COUNT}},
+                                               {NULL, NULL, {QN_WEIGHT_ROLE_COUNT}}};
 static const qn_shared_tensor phi3_shared[] = {
     {"layers.#.self_attn.qkv_proj.weight", "blk.#.attn_qkv.weight", {QN_WEIGHT_Q, QN_WEIGHT_K, QN_WEIGHT_V}},
     {"layers.#.mlp.gate_up_proj.weight",
@@ -616,6 +734,84 @@ const qn_family qn_family_rows[] = {
         .hidden_act_keys = LIST("hidden_act"),
         .norms = NORMS_PRE,
         .qk_norm = QN_QK_NORM_WHOLE,
+    },
+    {
+        .model_types = LIST("olmo3"),
+        .architectures = LIST("Olmo3ForCausalLM"),
+        .defaults = olmo3_defaults,
+        .stop_tokens = LIST("<|endoftext|>", "<|im_end|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_POST,
+        .qk_norm = QN_QK_NORM_WHOLE,
+        .slide = QN_SLIDE_PERIOD,
+    },
+    {
+        .model_types = LIST("exaone4"),
+        .architectures = LIST("Exaone4ForCausalLM"),
+        .defaults = exaone4_defaults,
+        .stop_tokens = LIST("[|endofturn|]"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_POST,
+        .qk_norm = QN_QK_NORM_HEAD,
+        .slide = QN_SLIDE_PERIOD,
+        .full_skips_rope = 1,
+    },
+    {
+        .model_types = LIST("ministral3"),
+        .architectures = LIST("Ministral3ForCausalLM"),
+        .defaults = ministral3_defaults,
+        .rope_parameters = ministral3_rope,
+        .stop_tokens = LIST("</s>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .slide = QN_SLIDE_EVERY,
+        .scales_queries = 1,
+    },
+    {
+        .model_types = LIST("mistral4"),
+        .architectures = LIST("Mistral4ForCausalLM"),
+        .defaults = mistral4_defaults,
+        .rope_parameters = mistral4_rope,
+        .experts = &mistral4_experts,
+        .stop_tokens = LIST("</s>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .latent = 1,
+        .scales_queries = 1,
+    },
+    {
+        .model_types = LIST("glm4"),
+        .architectures = LIST("Glm4ForCausalLM"),
+        .defaults = glm4_defaults,
+        .renamed = glm4_names,
+        .shared = glm4_shared,
+        .stop_tokens = LIST("<|endoftext|>", "<|user|>", "<|observation|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_BOTH,
+        .output_bias = QN_OUTPUT_BIAS_NONE,
+        .rope_interleaved = 1,
+    },
+    {
+        .model_types = LIST("hunyuan_v1_dense"),
+        .architectures = LIST("HunYuanDenseV1ForCausalLM"),
+        .defaults = hunyuan_defaults,
+        .renamed = hunyuan_names,
+        .stop_tokens = LIST("<\uff5chy_place\u2581holder\u2581no\u25812\uff5c>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .qk_norm = QN_QK_NORM_HEAD,
+        .qk_norm_after_rope = 1,
+        .rope_alpha = 1,
+    },
+    {
+        .model_types = LIST("deepseek_v2"),
+        .architectures = LIST("DeepseekV2ForCausalLM"),
+        .defaults = deepseek_v2_defaults,
+        .experts = &deepseek_v2_experts,
+        .stop_tokens = LIST("<\uff5cend\u2581of\u2581sentence\uff5c>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .latent = 1,
     },
 };
 const int qn_family_count = sizeof qn_family_rows / sizeof qn_family_rows[0];

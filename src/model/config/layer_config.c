@@ -1,5 +1,6 @@
 #include "model/config/layer_config.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/json/json.h"
@@ -113,6 +114,7 @@ static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_mod
         /* A window that is switched off leaves the layer types of the files as they are, and means nothing.
          */
         int sliding = flags[i].slides && use_window;
+        if (family->full_skips_rope && window > 0 && !sliding) flags[i].turns = 0;
         if (sliding && window == 0)
             status = qn_fail(QN_E_FORMAT, "%s: layer %lld has sliding attention, but %s is missing", f->file,
                              (long long)i, qn_fields_label(f, "sliding_window", label, sizeof label));
@@ -154,11 +156,54 @@ static qn_status merge_scaling(qn_fields *set, const json_t *scaling, json_t **m
     return QN_OK;
 }
 
+/* What the family means by other names, in place of the parameters' own: *meant owns the new object. */
+static qn_status read_meaning(const qn_fields *f, const qn_family *family, const qn_model_config *c,
+                              qn_fields *params, json_t **meant)
+{
+    const char *type = NULL;
+    double alpha = 0, theta = 0;
+    int found = 0;
+    if (family->rope_alpha && params->object) {
+        QN_TRY(qn_fields_string(params, "rope_type", &type, NULL));
+        if (!type) QN_TRY(qn_fields_string(params, "type", &type, NULL));
+        QN_TRY(qn_fields_number(params, "alpha", 0, 1e9, &alpha, NULL));
+    }
+    if (type && strcmp(type, "dynamic") == 0 && alpha > 0 && c->head_dim > 2) {
+        QN_TRY(qn_fields_spelt_number(params, "rope_theta", 1e-3, 1e30, &theta, &found));
+        if (!found) QN_TRY(qn_fields_spelt_number(f, "rope_theta", 1e-3, 1e30, &theta, &found));
+        theta *= pow(alpha, (double)c->head_dim / (double)(c->head_dim - 2));
+        *meant = json_pack("{s:s, s:f}", "rope_type", "default", "rope_theta", theta);
+    } else if (family->latent) { /* the part that is rotated has a field of its own */
+        *meant = params->object ? qn_json_copy(params->object) : json_object();
+        if (*meant && json_object_set_new(*meant, "rotary_dim", json_integer(c->head_dim)) != 0) {
+            json_decref(*meant);
+            *meant = NULL;
+        }
+    } else {
+        return QN_OK;
+    }
+    params->object = *meant;
+    return *meant ? QN_OK : qn_fail_nomem(sizeof **meant);
+}
+
+static qn_status read_query_scale(const qn_fields *f, const qn_fields *params, qn_model_config *c)
+{
+    static const char name[] = "original_max_position_embeddings";
+    double beta = 0, positions = (double)c->max_position_embeddings;
+    if (!params->object) return QN_OK;
+    QN_TRY(qn_fields_number(params, "llama_4_scaling_beta", 0, 1e6, &beta, NULL));
+    QN_TRY(qn_fields_number(params, name, 1, POSITIONS_MAX, &positions, NULL));
+    QN_TRY(qn_fields_number(f, name, 1, POSITIONS_MAX, &positions, NULL));
+    c->query_scale_beta = (float)beta;
+    c->query_scale_positions = (float)positions;
+    return QN_OK;
+}
+
 /* rope_parameters is one set, or one for full and one for sliding layers; the older rope_scaling is for full
  * layers (all, in families with one set). Where both are there, rope_scaling replaces a single set and is put over
  * that of full layers, as in transformers; empty objects say nothing. Heads of two sizes want two sets. */
 static qn_status read_rope_sets(const qn_fields *f, const qn_family *family, const qn_fields *parameters,
-                                qn_model_config *c, json_t **merged)
+                                qn_model_config *c, json_t **merged, json_t **meant)
 {
     qn_fields params = *parameters, full = {.file = f->file, .path = ""}, local = full;
     int found = 0, has_full = 0, has_local = 0, two = 0;
@@ -187,6 +232,8 @@ static qn_status read_rope_sets(const qn_fields *f, const qn_family *family, con
         params = scaling;
     }
     if (has_local && !has_full) params.object = NULL;
+    QN_TRY(read_meaning(f, family, c, has_full ? &full : &params, meant));
+    if (family->scales_queries) QN_TRY(read_query_scale(f, has_full ? &full : &params, c));
     QN_TRY(qn_rope_read(has_full ? &full : &params, f, "rope_theta", head_dim, c->max_position_embeddings,
                         &c->rope[0]));
     if (family->sectioned_rope) QN_TRY(qn_rope_read_sections(&params, &c->rope[0]));
@@ -203,16 +250,17 @@ static qn_status read_rope_sets(const qn_fields *f, const qn_family *family, con
 static qn_status read_rope(const qn_fields *f, const qn_family *family, qn_model_config *c)
 {
     qn_fields params = {.file = f->file, .path = ""};
-    json_t *meant = NULL, *merged = NULL;
+    json_t *absent = NULL, *merged = NULL, *meant = NULL;
     int found = 0;
     QN_TRY(qn_fields_object(f, "rope_parameters", "rope_parameters.", &params, &found));
     if (!found && family->rope_parameters && !f->gguf_architecture) {
-        QN_TRY(qn_json_parse(f->file, family->rope_parameters, strlen(family->rope_parameters), &meant));
-        params.object = meant;
+        QN_TRY(qn_json_parse(f->file, family->rope_parameters, strlen(family->rope_parameters), &absent));
+        params.object = absent;
     }
-    qn_status status = read_rope_sets(f, family, &params, c, &merged);
+    qn_status status = read_rope_sets(f, family, &params, c, &merged, &meant);
     json_decref(merged);
     json_decref(meant);
+    json_decref(absent);
     if (status == QN_OK && c->n_rope == 1)
         for (int64_t i = 0; i < c->num_hidden_layers; i++)
             if (c->layers[i].rope != QN_ROPE_NONE) c->layers[i].rope = 0;

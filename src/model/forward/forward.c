@@ -7,6 +7,7 @@
 /* What layers share of one run. */
 typedef struct {
     qn_array *table[QN_ROPE_SETS];
+    qn_array *query_scale;  /* [R, 1, 1]; NULL: none */
     qn_array *layer_inputs; /* NULL: none */
     qn_block_kv kv[QN_LAYER_GROUPS_MAX];
 } common;
@@ -33,14 +34,14 @@ static qn_array *add_to_stream(qn_scope *s, const qn_forward *f, qn_array *x, qn
 static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *all, int64_t i)
 {
     int rope = f->config->layers[i].rope;
-    qn_array *table = rope == QN_ROPE_NONE ? NULL : all->table[rope];
+    const qn_block_positions at = {rope == QN_ROPE_NONE ? NULL : all->table[rope], all->query_scale};
     qn_array *h = qn_block_norm(s, f, x, QN_WEIGHT_ATTN_NORM, i);
     if (f->config->layers[i].mixer == QN_MIXER_DELTA)
         h = qn_block_gated_delta(s, f, h, i);
     else if (f->config->layers[i].mixer == QN_MIXER_LATENT)
-        h = qn_block_latent_attention(s, f, h, table, i);
+        h = qn_block_latent_attention(s, f, h, &at, i);
     else
-        h = qn_block_attention(s, f, h, table, &all->kv[f->groups->group_of[i]], i);
+        h = qn_block_attention(s, f, h, &at, &all->kv[f->groups->group_of[i]], i);
     x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));
     h = feed_forward(s, f, x, i);
     x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
@@ -79,6 +80,18 @@ static qn_array *rope_table(qn_scope *s, const qn_forward *f, int i)
     return qn_add(s, qn_mul(s, table, is_short), qn_mul(s, longer, f->is_long));
 }
 
+/* What the positions of rows multiply their queries by, [R, 1, 1]: config.h's query_scale_beta. */
+static qn_array *query_scale(qn_scope *s, const qn_forward *f)
+{
+    const qn_model_config *c = f->config;
+    if (c->query_scale_beta == 0) return NULL;
+    qn_array *p = qn_astype(s, f->positions, QN_DTYPE_F32);
+    p = qn_unary(s, QN_PRIM_FLOOR, qn_div(s, p, qn_scalar(s, c->query_scale_positions)));
+    p = qn_unary(s, QN_PRIM_LOG, qn_add(s, p, qn_scalar(s, 1)));
+    p = qn_add(s, qn_scale(s, p, c->query_scale_beta), qn_scalar(s, 1));
+    return qn_reshape_rows(s, p, 2, (int64_t[]){1, 1});
+}
+
 /* Later layers read keys and values that layer i made: what comes back from them joins what comes from the
  * layer itself, so it cannot be built anew for one of both. */
 static int gives_kv(const qn_model_config *c, int64_t i)
@@ -94,6 +107,7 @@ qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
     common all = {.layer_inputs = NULL};
     qn_scope_prefix(s, "%s", "");
     for (int i = 0; i < c->n_rope; i++) all.table[i] = rope_table(s, f, i);
+    all.query_scale = query_scale(s, f);
     qn_array *x = qn_take(s, qn_forward_weight(f, QN_WEIGHT_EMBED, 0), f->ids);
     x = qn_scale(s, x, c->embedding_scale);
     if (f->embeds) {

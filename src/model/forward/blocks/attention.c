@@ -15,12 +15,13 @@ static qn_array *turned_heads(qn_scope *s, const qn_forward *f, qn_array *x, qn_
     const qn_layer_config *l = &c->layers[layer];
     if (c->qk_norm == QN_QK_NORM_WHOLE) x = qn_block_norm(s, f, x, norm, layer);
     x = qn_reshape_rows(s, x, 2, (int64_t[]){n_heads, l->head_dim});
-    if (c->qk_norm == QN_QK_NORM_HEAD) x = qn_block_norm(s, f, x, norm, layer);
-    return l->rope == QN_ROPE_NONE ? x : qn_rope(s, x, table, c->rope_interleaved);
+    if (c->qk_norm == QN_QK_NORM_HEAD && !c->qk_norm_after_rope) x = qn_block_norm(s, f, x, norm, layer);
+    if (l->rope != QN_ROPE_NONE) x = qn_rope(s, x, table, c->rope_interleaved);
+    return c->qk_norm_after_rope ? qn_block_norm(s, f, x, norm, layer) : x;
 }
 
-qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, qn_block_kv *kv,
-                             int64_t layer)
+qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, const qn_block_positions *at,
+                             qn_block_kv *kv, int64_t layer)
 {
     const qn_model_config *c = f->config;
     const qn_layer_config *l = &c->layers[layer];
@@ -35,9 +36,11 @@ qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_a
     }
     if (has_own) k = v = qn_block_linear(s, f, x, QN_WEIGHT_K, QN_WEIGHT_K_BIAS, layer);
     if (has_own && !l->value_is_key) v = qn_block_linear(s, f, x, QN_WEIGHT_V, QN_WEIGHT_V_BIAS, layer);
-    q = qn_label(s, turned_heads(s, f, q, table, c->num_attention_heads, QN_WEIGHT_Q_NORM, layer), "queries");
+    q = turned_heads(s, f, q, at->table, c->num_attention_heads, QN_WEIGHT_Q_NORM, layer);
+    if (at->query_scale) q = qn_mul(s, q, at->query_scale);
+    q = qn_label(s, q, "queries");
     if (has_own) {
-        kv->k = qn_label(s, turned_heads(s, f, k, table, kv_heads, QN_WEIGHT_K_NORM, layer), "keys");
+        kv->k = qn_label(s, turned_heads(s, f, k, at->table, kv_heads, QN_WEIGHT_K_NORM, layer), "keys");
         kv->v = qn_reshape_rows(s, v, 2, (int64_t[]){kv_heads, l->head_dim});
         if (c->value_norm) kv->v = qn_rms_norm(s, kv->v, NULL, c->rms_norm_eps, 0);
     }

@@ -32,17 +32,22 @@ qn_array *qn_block_rope_table(qn_scope *s, int n, const qn_rope_section *section
 typedef struct {
     qn_array *k, *v;
 } qn_block_kv;
-/* Queries, keys and values, their norms and rotation, attention, output. table: cosines and sines of this
- * layer's rope set, NULL where it has none. kv: of this layer's group; set by a layer that has its own. */
-qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, qn_block_kv *kv,
-                             int64_t layer);
+/* What the rows' positions make of queries and keys of a layer: cosines and sines of its rope set, NULL where it
+ * has none; what queries are multiplied by, [R, 1, 1], NULL: nothing. */
+typedef struct {
+    qn_array *table, *query_scale;
+} qn_block_positions;
+/* Queries, keys and values, their norms and rotation, attention, output. kv: of this layer's group; set by a layer
+ * that has its own. */
+qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, const qn_block_positions *at,
+                             qn_block_kv *kv, int64_t layer);
 /* What the heads of a layer gather: queries q [R, heads, head_dim] over keys k and values v of the rows, as p
  * says. group: the layer's. sinks: NULL if the model has none. */
 qn_array *qn_block_attend(qn_scope *s, const qn_forward *f, const qn_params_attend *p, int group, qn_array *q,
                           qn_array *k, qn_array *v, qn_array *sinks);
 /* Attention over latents: config.h's qn_latent_config. */
-qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table,
-                                    int64_t layer);
+qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *x,
+                                    const qn_block_positions *at, int64_t layer);
 /* The gated delta net with its state: config.h's qn_delta_config. */
 qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 /* The config's activation. */

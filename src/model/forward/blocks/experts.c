@@ -3,7 +3,7 @@
 #include "model/forward/blocks/blocks.h"
 
 /* Scores of all but the best groups of experts become the least there is: a group is as good as the sum of
- * its two best. */
+ * its group_scores best. */
 static qn_array *best_groups(qn_scope *s, const qn_experts_config *c, qn_array *scores)
 {
     if (c->n_group == 1 || !scores) return scores;
@@ -14,7 +14,7 @@ static qn_array *best_groups(qn_scope *s, const qn_experts_config *c, qn_array *
     for (int i = 0; i < QN_SYM_COUNT; i++) rows.sym[i] *= (int32_t)c->n_group;
     rows.dim[1] = each;
     qn_array *by_group = qn_reshape_sym(s, scores, rows);
-    qn_array *value = qn_sum(s, qn_take_along(s, by_group, qn_top_k(s, by_group, 2)), 1);
+    qn_array *value = qn_sum(s, qn_take_along(s, by_group, qn_top_k(s, by_group, (int)c->group_scores)), 1);
     qn_shape one = *qn_array_shape(scores);
     one.dim[1] = c->n_group;
     value = qn_reshape_sym(s, value, one);

@@ -34,8 +34,8 @@ static qn_array *queries(qn_scope *s, const qn_forward *f, qn_array *x, int64_t 
         s, q, 2, (int64_t[]){f->config->num_attention_heads, l->qk_nope_head_dim + l->qk_rope_head_dim});
 }
 
-qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table,
-                                    int64_t layer)
+qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *x,
+                                    const qn_block_positions *at, int64_t layer)
 {
     const qn_model_config *c = f->config;
     const qn_latent_config *l = &c->latent;
@@ -44,15 +44,17 @@ qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *
     qn_array *q = queries(s, f, x, layer);
     qn_array *q_turned = qn_slice_last(s, q, l->qk_nope_head_dim, turned);
     q = by_head(s, f, qn_slice_last(s, q, 0, l->qk_nope_head_dim), QN_WEIGHT_LATENT_K_B, layer);
-    q_turned = qn_rope(s, q_turned, table, c->rope_interleaved);
-    q = qn_label(s, qn_concat(s, 2, (qn_array *[]){q, q_turned}), "queries");
+    q_turned = qn_rope(s, q_turned, at->table, c->rope_interleaved);
+    q = qn_concat(s, 2, (qn_array *[]){q, q_turned});
+    if (at->query_scale) q = qn_mul(s, q, at->query_scale);
+    q = qn_label(s, q, "queries");
 
     qn_array *kv = qn_block_linear(s, f, x, QN_WEIGHT_LATENT_KV_A, QN_WEIGHT_LATENT_KV_A_BIAS, layer);
     qn_array *latent = qn_reshape_rows(s, qn_slice_last(s, kv, 0, rank), 2, (int64_t[]){1, rank});
     qn_array *k_turned = qn_reshape_rows(s, qn_slice_last(s, kv, rank, turned), 2, (int64_t[]){1, turned});
     latent = qn_rms_norm(s, latent, qn_forward_weight(f, QN_WEIGHT_LATENT_KV_A_NORM, layer), l->norm_eps, 0);
     latent = qn_label(s, latent, "latent");
-    k_turned = qn_rope(s, k_turned, table, c->rope_interleaved);
+    k_turned = qn_rope(s, k_turned, at->table, c->rope_interleaved);
     qn_array *k = qn_label(s, qn_concat(s, 2, (qn_array *[]){latent, k_turned}), "keys");
 
     qn_params_attend p = {.state = f->state[group],
