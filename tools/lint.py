@@ -34,6 +34,7 @@ FOREIGN = {
     "cuda_fp16.h": ("src/device/cuda/",),
     "cuda_runtime.h": ("src/device/cuda/", "bench/cuda/"),
     "curl/curl.h": ("src/hub/net/net_curl.c",),
+    "sqlite3.h": ("src/server/archive/",),
     "event2/buffer.h": ("src/server/",),
     "event2/bufferevent.h": ("src/server/",),
     "event2/event.h": ("src/server/",),
