@@ -9,9 +9,11 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "server/core/completion.h"
 #include "server/core/conversation.h"
 #include "server/core/look_ahead.h"
 #include "server/http/connection.h"
+#include "server/responses/stored.h"
 #include "server/routes.h"
 
 enum { WORKERS = 3, SLOW_WORKERS = 2 };
@@ -143,6 +145,8 @@ static qn_status start(running *r)
     QN_TRY(qn_wake_open(&s->wake));
     s->http.base = event_base_new();
     if (!s->http.base) return qn_fail_nomem(0);
+    if (s->options->store.folder) QN_TRY(qn_archive_open(&s->options->store, &s->archive));
+    if (s->archive) QN_TRY(qn_responses_mend(s->archive));
     QN_TRY(qn_http_server_listen(&s->http));
     r->wake_event = event_new(s->http.base, s->wake.file, EV_READ | EV_PERSIST, on_wake, r);
     if (!r->wake_event || event_add(r->wake_event, NULL) != 0) return qn_fail_nomem(0);
@@ -175,6 +179,7 @@ static void stop(running *r)
     qn_http_server_close(&s->http);
     qn_look_ahead_drop_all(s);
     qn_connections_close(&s->http, 1);
+    qn_completion_drop_background(s);
     /* Jobs that end may start others, such as to close what they opened. */
     while (s->workers && (s->http.n_exchanges || s->n_look_aheads)) {
         struct timeval most = {0, 10000};
@@ -183,6 +188,7 @@ static void stop(running *r)
     }
     qn_workers_free(s->slow_workers);
     qn_workers_free(s->workers);
+    qn_archive_close(s->archive);
     if (r->load.model && s->options->save && r->status == QN_OK) r->status = save(r);
     if (r->load.model) qn_model_close(&r->load.model);
     for (int i = 0; i < 2; i++)

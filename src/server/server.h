@@ -15,6 +15,7 @@
 #include <quern/model.h>
 
 #include "base/status.h"
+#include "server/archive/archive.h"
 #include "server/http/http_options.h"
 
 typedef struct {
@@ -27,6 +28,7 @@ typedef struct {
     int no_look_ahead;  /* next turns are not computed in idle time (look_ahead.h) */
     int32_t n_draft;    /* tokens guessed ahead, as in qn_generate_options */
     qn_pooling pooling; /* of embeddings */
+    qn_archive_options store; /* folder NULL: nothing is stored */
     /* Opens the model, on a thread of its own while the server listens already. */
     qn_status (*open)(void *user, qn_model **out);
     /* Saves what the model keeps of prompts, for the next start: at the end, unless a second signal came, and when a

@@ -17,9 +17,13 @@ enum {
     READ_TIMEOUT_MS = 60000,
     PARALLEL = 32,
     QUEUE = 256,
+    STORE_DAYS = 30,
     PING_S = 5, /* Node's fetch and proxies give up after 30 to 300 */
 };
-static const size_t body_bytes_max = (size_t)16 << 20;
+static const size_t body_bytes_max = (size_t)16 << 20, store_bytes_max = (size_t)1 << 30,
+                    file_bytes_max = (size_t)200 << 20;
+/* A smaller store would hold next to nothing beside the database's own pages. */
+static const size_t store_bytes_min = (size_t)1 << 20;
 
 typedef struct {
     qn_load_options load;
@@ -30,7 +34,9 @@ typedef struct {
     int32_t port, parallel, max_queue, read_timeout_s;
     double ping_s;
     qn_arg_list keys, hosts, origins;
-    size_t body_max_bytes;
+    const char *store;
+    size_t body_max_bytes, store_bytes, file_bytes;
+    int32_t store_days;
     int no_template_kwargs, free_tool_calls, strict_model, lenient, pooling, speculate, no_look_ahead,
         verbose;
 } serve_options;
@@ -82,6 +88,16 @@ static const qn_arg serve_args[] = {
      "load the state of earlier prompts from FILE at the start, and save it there at the end; POST "
      "/prompt-cache "
      "saves it too"},
+    {"--store", 0, QN_ARG_TEXT, AT(store), 0, 0, "DIR",
+     "keep responses, files and batches in DIR (made if it is missing), each for the API key that made it; "
+     "without this "
+     "flag nothing outlives its request"},
+    {"--store-limit", 0, QN_ARG_BYTES, AT(store_bytes), 0, 0, "SIZE",
+     "maximum size of all that is stored (default 1G); the oldest gives way"},
+    {"--store-days", 0, QN_ARG_INT32, AT(store_days), 1, 36500, "N",
+     "delete what was stored for this long (default 30)"},
+    {"--max-file", 0, QN_ARG_BYTES, AT(file_bytes), 0, 0, "SIZE",
+     "maximum size of an uploaded file (default 200M)"},
     {"--rotate", 0, QN_ARG_FLAG, AT(load.o.rotate), 0, 0, NULL,
      "when the context of a request is full, forget its beginning and continue"},
     {"--verbose", 0, QN_ARG_FLAG, AT(verbose), 0, 0, NULL, "print a line for each request on standard error"},
@@ -171,6 +187,9 @@ int qn_cmd_serve(int argc, char **argv)
                        .max_queue = QUEUE,
                        .read_timeout_s = READ_TIMEOUT_MS / 1000,
                        .ping_s = PING_S,
+                       .store_bytes = store_bytes_max,
+                       .store_days = STORE_DAYS,
+                       .file_bytes = file_bytes_max,
                        .body_max_bytes = body_bytes_max};
     const char *keys[KEYS_MAX];
     qn_buf key_text = {0}, name = {0};
@@ -183,6 +202,8 @@ int qn_cmd_serve(int argc, char **argv)
         keys[n_keys++] = o.keys.items[i];
     }
     if (!o.body_max_bytes) return qn_args_fail("serve", "--max-body: 0 bytes are too few");
+    if (o.store_bytes < store_bytes_min) return qn_args_fail("serve", "--store-limit: must be at least 1M");
+    if (!o.file_bytes) return qn_args_fail("serve", "--max-file: 0 bytes are too few");
     if (o.model_name && !o.model_name[0]) return qn_args_fail("serve", "--model-name: the name is empty");
     if (o.verbose) qn_log_set_level(QN_LOG_INFO);
     qn_status status = o.key_file ? read_keys(o.key_file, &key_text, keys, &n_keys) : QN_OK;
@@ -215,6 +236,10 @@ int qn_cmd_serve(int argc, char **argv)
                                  .no_look_ahead = o.no_look_ahead,
                                  .n_draft = o.speculate == 0 ? QN_DRAFT_TOKENS_MAX : 0,
                                  .pooling = (qn_pooling)o.pooling,
+                                 .store = {.folder = o.store,
+                                           .bytes_max = (int64_t)o.store_bytes,
+                                           .age_max_s = (int64_t)o.store_days * 86400,
+                                           .file_bytes_max = (int64_t)o.file_bytes},
                                  .open = open_model,
                                  .save = o.prompt_cache ? save_prompts : NULL,
                                  .user = &o,

@@ -28,6 +28,8 @@ static qn_completion *of_job(qn_job *job)
 static void close_all(qn_job *job)
 {
     qn_completion *c = of_job(job);
+    /* An answer that nobody waits for and that did not end well says so to who asks later. */
+    if (c->request.background && c->is_stored && !c->is_kept) c->keep_status = c->dialect->keep(c);
     for (size_t i = 0; i < c->n_choices; i++) free_choice(&c->choices[i]);
     qn_free(c->choices);
     c->choices = NULL;
@@ -39,6 +41,11 @@ static void all_closed(qn_job *job)
     qn_completion *c = of_job(job);
     /* No computing thread calls any more, but one may have called just before. */
     qn_server_look(c->ex->server);
+    for (qn_completion **at = &c->ex->server->background; *at; at = &(*at)->next_background)
+        if (*at == c) {
+            *at = c->next_background;
+            break;
+        }
     qn_exchange_release(c->ex);
 }
 
@@ -51,12 +58,17 @@ static void free_completion(qn_exchange *ex)
     qn_buf_free(&c->model);
     qn_buf_free(&c->salt);
     qn_buf_free(&c->tenant);
+    qn_buf_free(&c->shown);
     qn_free(c);
 }
 
 static void begin_closing(qn_completion *c)
 {
     if (c->phase == QN_COMPLETION_CLOSING) return;
+    if (c->request.background && c->is_stored && !c->is_kept) {
+        if (c->state != QN_ANSWER_CANCELLED) c->state = QN_ANSWER_FAILED;
+        c->dialect->write_whole(c, &c->shown);
+    }
     if (c->phase == QN_COMPLETION_RUNNING) c->ex->server->n_generating -= (int64_t)c->n_choices;
     c->phase = QN_COMPLETION_CLOSING;
     for (size_t i = 0; i < c->n_choices; i++) qn_generation_cancel(c->choices[i].generation);
@@ -71,8 +83,26 @@ static void client_gone(qn_exchange *ex)
     if (c->phase == QN_COMPLETION_RUNNING) begin_closing(c);
 }
 
+void qn_completion_cancel(qn_completion *c)
+{
+    if (c->phase != QN_COMPLETION_RUNNING) return;
+    c->state = QN_ANSWER_CANCELLED;
+    begin_closing(c);
+}
+
+void qn_completion_drop_background(qn_server *s)
+{
+    for (qn_completion *c = s->background; c; c = c->next_background) {
+        if (c->phase != QN_COMPLETION_RUNNING) continue;
+        qn_api_fail(&c->error, 503, "shutting_down", NULL,
+                    "the server ended before the response was complete");
+        begin_closing(c);
+    }
+}
+
 static void fail(qn_completion *c, const qn_api_error *error)
 {
+    if (!c->error.status) c->error = *error;
     qn_exchange_fail(c->ex, error);
     begin_closing(c);
 }
@@ -200,10 +230,48 @@ static void send_bytes(qn_completion *c, const qn_buf *written)
         fail_status(c, written->status);
 }
 
+static void finish(qn_completion *c);
+
+static void keep(qn_job *job)
+{
+    qn_completion *c = of_job(job);
+    c->keep_status = c->dialect->keep(c);
+    if (c->keep_status != QN_OK) qn_api_fail_status(&c->error, c->keep_status);
+}
+
+/* The answer is sent all the same if it could not be stored. */
+static void kept(qn_job *job)
+{
+    qn_completion *c = of_job(job);
+    c->phase = QN_COMPLETION_RUNNING;
+    c->is_kept = 1;
+    if (c->keep_status != QN_OK) {
+        qn_api_request_warn(&c->request, "store", c->error.message);
+        c->request.store = 0;
+        c->error = (qn_api_error){0};
+    }
+    if (atomic_load(&c->is_gone))
+        begin_closing(c);
+    else
+        finish(c);
+}
+
+/* Returns 1 if the answer is being stored, and finish comes again. */
+static int begin_keeping(qn_completion *c)
+{
+    if (c->request.store <= 0 || !c->dialect->keep || c->is_kept) return 0;
+    c->phase = QN_COMPLETION_KEEPING;
+    c->job = (qn_job){keep, kept, NULL};
+    qn_workers_push(c->ex->server->workers, &c->job);
+    return 1;
+}
+
 static void finish(qn_completion *c)
 {
     qn_server_metrics *m = &c->ex->server->metrics;
     qn_buf b = {0};
+    c->state = QN_ANSWER_ENDED;
+    if (begin_keeping(c)) return;
     m->n_prompt_tokens += c->n_prompt_tokens;
     m->n_cached_tokens += c->n_cached_tokens;
     m->n_generated_tokens += c->n_generated_tokens;
@@ -267,7 +335,27 @@ static void room_again(qn_exchange *ex)
 
 static void open_all(qn_job *job)
 {
-    qn_completion_open(of_job(job));
+    qn_completion *c = of_job(job);
+    qn_completion_open(c);
+    if (c->error.status || !c->request.background) return;
+    const qn_status status = c->dialect->keep(c);
+    c->is_stored = status == QN_OK;
+    if (status != QN_OK) qn_api_fail_status(&c->error, status);
+}
+
+/* The answer is made while its client has what there is of it, and may ask again. */
+static void begin_background(qn_completion *c)
+{
+    qn_server *s = c->ex->server;
+    qn_buf b = {0};
+    c->next_background = s->background;
+    s->background = c;
+    c->dialect->write_whole(c, &b);
+    if (b.status == QN_OK)
+        qn_exchange_reply(c->ex, 200, "application/json", NULL, b.data, b.length);
+    else
+        fail_status(c, b.status);
+    qn_buf_free(&b);
 }
 
 static void all_open(qn_job *job)
@@ -296,6 +384,7 @@ static void all_open(qn_job *job)
         }
         qn_buf_free(&b);
     }
+    if (c->request.background) begin_background(c);
     if (c->phase == QN_COMPLETION_RUNNING) poll_all(c);
 }
 

@@ -38,7 +38,15 @@ struct qn_completion {
     const qn_dialect *dialect;
     qn_api_request request;
     qn_api_error error; /* of opening; status 0: none */
-    enum { QN_COMPLETION_OPENING, QN_COMPLETION_RUNNING, QN_COMPLETION_CLOSING } phase;
+    /* KEEPING: the answer is whole, and a worker stores it before it is sent. */
+    enum { QN_COMPLETION_OPENING, QN_COMPLETION_RUNNING, QN_COMPLETION_KEEPING, QN_COMPLETION_CLOSING } phase;
+    /* What the dialect stores and shows as the state of the answer. */
+    enum { QN_ANSWER_GOES_ON, QN_ANSWER_ENDED, QN_ANSWER_FAILED, QN_ANSWER_CANCELLED } state;
+    qn_status keep_status; /* of the last `keep` */
+    int is_stored;         /* its beginning is stored, of one in the background */
+    int is_kept;           /* its end is stored */
+    struct qn_completion *next_background;
+    qn_buf shown;       /* of an answer in the background that closes: what was stored last */
     atomic_int is_gone; /* the client went while a worker opens */
     qn_buf model;       /* its name as clients know it */
     qn_buf salt, tenant;
@@ -55,6 +63,11 @@ struct qn_completion {
 
 /* Begins the exchange's completion; it goes on by itself. */
 void qn_completion_begin(qn_exchange *ex, const qn_dialect *dialect);
+
+/* Cancels an answer in the background. */
+void qn_completion_cancel(qn_completion *c);
+/* Ends all answers in the background: they failed. */
+void qn_completion_drop_background(qn_server *s);
 
 /* On a worker: from the body to open generations, or to an error with none left open. */
 void qn_completion_open(qn_completion *c);

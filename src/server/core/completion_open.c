@@ -317,6 +317,7 @@ void qn_completion_open(qn_completion *c)
     if (c->dialect->choose) c->dialect = c->dialect->choose(c->ex->body.data, c->ex->body.length);
     int refused = c->dialect->read(c->ex->body.data, c->ex->body.length, &limits, &c->request, &c->error);
     qn_buf_free(&c->ex->body);
+    c->request.key = c->ex->key;
     if (!refused)
         refused = qn_completion_choose_model(s, &c->request, &name, &c->request.o.adapter, &c->error);
     if (!refused && c->dialect->prepare) refused = c->dialect->prepare(s, &c->request, &c->error);

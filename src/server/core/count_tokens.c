@@ -13,6 +13,8 @@ static int count(qn_task *t, const qn_dialect *dialect, int64_t *n_tokens)
     int32_t *ids = NULL;
     int refused = dialect->read(t->ex->body.data, t->ex->body.length, &limits, &t->request, &t->error);
     if (!refused) refused = qn_completion_choose_model(s, &t->request, &name, &adapter, &t->error);
+    t->request.key = t->ex->key;
+    if (!refused && dialect->prepare) refused = dialect->prepare(s, &t->request, &t->error);
     if (!refused) refused = dialect->read_messages(&t->request, &t->error);
     if (!refused) refused = qn_chat_prompt_write(s, &t->request, &chat, &t->error);
     if (!refused) {

@@ -25,6 +25,9 @@ struct qn_dialect {
     /* What needs the model: such as making r->prompt, of values that r->made owns. The name of the model is checked
      * before. The same. NULL: nothing. */
     int (*prepare)(const qn_server *s, qn_api_request *r, qn_api_error *error);
+    /* Stores the answer as it is now, for a request with `store`. On a worker, while nothing else touches the completion.
+     * NULL: the dialect stores nothing. */
+    qn_status (*keep)(const qn_completion *c);
     const char *stream_type;  /* the content type of a stream */
     const char *stream_ping;  /* a frame for silences; NULL: a comment of server-sent events */
     const char *prompt_field; /* whose fault it is if the prompt is too long */

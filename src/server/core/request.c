@@ -16,6 +16,7 @@ void qn_api_request_start(qn_api_request *r, unsigned route)
     r->top_k = -2;
     r->continue_final = r->add_generation_prompt = r->thinking = -1;
     r->ping_ms = -1;
+    r->store = r->key = -1;
     r->repeat_last_n = r->dry_penalty_last_n = -1;
 }
 
@@ -122,9 +123,10 @@ void qn_api_request_free(qn_api_request *r)
     json_decref(r->chat);
     json_decref(r->own_tools);
     json_decref(r->made);
+    json_decref(r->history);
     json_decref(r->body);
     r->chat = r->own_tools = NULL;
-    r->body = r->made = NULL;
+    r->body = r->made = r->history = NULL;
     for (int i = 0; i < 2; i++) qn_constraint_close(r->constraints[i]);
     r->constraints[0] = r->constraints[1] = NULL;
     qn_buf_free(&r->form.text);

@@ -38,7 +38,8 @@ typedef struct {
     int64_t context_size;
     int has_chat_template, has_reasoning; /* of the model; has_reasoning: in a form that is known */
     int takes_pictures;
-    int lenient; /* unknown fields are reported, not refused */
+    int lenient;   /* unknown fields are reported, not refused */
+    int has_store; /* the server stores what it makes */
 } qn_api_request_limits;
 
 /* The form of the answers, before it is compiled. */
@@ -88,6 +89,13 @@ typedef struct {
     int return_ids;          /* choices have the ids of their prompts and tokens */
     int keep_tokens;         /* what choices say has their tokens, without log-probabilities too */
     int only_prompt;         /* the prompt is computed, and no answer is shown: max_tokens is 1 */
+    int store;               /* the answer is to be stored; -1: not given */
+    int background;          /* nobody waits for the answer, which is stored */
+    int key;                 /* the API key that was shown, or -1 */
+    const char *previous_id; /* of the stored answer that the input goes on from; NULL: none */
+    json_t *history;         /* owned: what came before the input. NULL: nothing */
+    const char *input_file_id, *endpoint, *completion_window; /* of a batch */
+    const json_t *metadata;
     const json_t *input;     /* embeddings, decisions */
     const json_t *questions; /* decisions */
     int truncates;           /* embeddings: texts that are too long are cut */

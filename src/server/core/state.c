@@ -22,6 +22,11 @@ void qn_server_look(qn_server *s)
     }
 }
 
+void qn_server_owner(const qn_server *s, int key, char owner[QN_ARCHIVE_OWNER_MAX])
+{
+    qn_archive_name_owner(key >= 0 ? s->options->http.api_keys[key] : NULL, owner);
+}
+
 qn_api_request_limits qn_server_request_limits(const qn_server *s)
 {
     return (qn_api_request_limits){.vocab_size = s->info.vocab_size,
@@ -34,6 +39,7 @@ qn_api_request_limits qn_server_request_limits(const qn_server *s)
                                    .has_reasoning = s->info.reasoning_mark && *s->info.reasoning_mark,
                                    .takes_pictures = s->info.takes_images,
                                    .lenient = s->options->lenient,
+                                   .has_store = s->archive != NULL,
                                    .default_min_p = s->info.default_min_p,
                                    .default_typical_p = s->info.default_typical_p,
                                    .default_repeat_penalty = s->info.default_repeat_penalty,

@@ -37,11 +37,16 @@ struct qn_server {
     struct qn_look_ahead *look_aheads; /* that are pending, the oldest first */
     int64_t n_generating;              /* choices of requests that are computed or wait for it */
     int64_t n_look_aheads;             /* that are not freed */
+    qn_archive *archive;               /* NULL: nothing is stored */
+    struct qn_completion *background;  /* answers that nobody waits for, from the newest on */
+    struct qn_batches *batches;        /* that are computed; NULL: nothing is stored */
     qn_server_metrics metrics;
 };
 
 /* What bounds requests; the model must be there. Any thread. */
 qn_api_request_limits qn_server_request_limits(const qn_server *s);
+/* Who owns what this exchange's key makes: qn_archive_name_owner. Any thread. */
+void qn_server_owner(const qn_server *s, int key, char owner[QN_ARCHIVE_OWNER_MAX]);
 /* Any thread; never waits. r must live until its `look` was called or the list was looked through. */
 void qn_server_list(qn_ready *r);
 /* Looks through the list. */

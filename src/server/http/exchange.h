@@ -76,6 +76,14 @@ int qn_exchange_is_full(const qn_exchange *ex);
 int qn_exchange_is_awaited(const qn_exchange *ex);
 /* A value of the query ("limit" of "?limit=5&order=asc"), decoded, or "" if it is absent. Returns 0, or 400. */
 int qn_exchange_query(const qn_exchange *ex, const char *name, char *out, size_t size, qn_api_error *error);
+/* `limit` and `order` of a query about a list. */
+typedef struct {
+    int64_t limit;
+    int is_asc; /* the oldest first; else the newest */
+} qn_page;
+/* Reads them; limit is the default, and at most limit_max. Returns 0, or 400. */
+int qn_exchange_page(const qn_exchange *ex, int64_t limit, int64_t limit_max, qn_page *out,
+                     qn_api_error *error);
 /* The text that stands for "{NAME}" of the route's path, or "". */
 void qn_exchange_segment(const qn_exchange *ex, const char *name, char *out, size_t size);
 

@@ -1,4 +1,5 @@
 /* What a path and its query say. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/http/exchange.h"
@@ -47,6 +48,27 @@ int qn_exchange_query(const qn_exchange *ex, const char *name, char *out, size_t
         if (*at) at++;
     }
     return 0;
+}
+
+int qn_exchange_page(const qn_exchange *ex, int64_t limit, int64_t limit_max, qn_page *out,
+                     qn_api_error *error)
+{
+    char text[16];
+    int refused = qn_exchange_query(ex, "limit", text, sizeof text, error);
+    if (refused) return refused;
+    out->limit = limit;
+    if (text[0]) {
+        char *end;
+        out->limit = strtol(text, &end, 10);
+        if (*end || text[0] < '0' || text[0] > '9' || out->limit < 1 || out->limit > limit_max)
+            return qn_api_fail(error, 400, "invalid_value", "limit", "limit must be a number from 1 to %lld",
+                               (long long)limit_max);
+    }
+    refused = qn_exchange_query(ex, "order", text, sizeof text, error);
+    out->is_asc = strcmp(text, "asc") == 0;
+    if (!refused && text[0] && !out->is_asc && strcmp(text, "desc") != 0)
+        refused = qn_api_fail(error, 400, "invalid_value", "order", "order must be asc or desc");
+    return refused;
 }
 
 void qn_exchange_segment(const qn_exchange *ex, const char *name, char *out, size_t size)

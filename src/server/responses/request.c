@@ -155,10 +155,10 @@ int qn_responses_read_metadata(qn_api_request *r, const json_t *value, const qn_
 int qn_responses_read_store(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                             qn_api_error *error)
 {
-    (void)limits;
     if (!json_is_boolean(value)) return invalid(error, "store", "must be a boolean");
-    if (json_is_true(value))
-        qn_api_request_warn(r, "store", "is answered false: the server stores no responses");
+    r->store = json_is_true(value);
+    if (r->store && !limits->has_store)
+        qn_api_request_warn(r, "store", "is answered false: the server stores no responses without --store");
     return 0;
 }
 
@@ -204,14 +204,36 @@ static int read_tools(qn_api_request *r, qn_api_error *error)
 
 /* ---- the body ------------------------------------------------------------------------------------------ */
 
+/* Responses are stored unless the request says otherwise, as OpenAI does it. */
+static int finish_store(qn_api_request *r, const qn_api_request_limits *limits, qn_api_error *error)
+{
+    static const char *const needs[] = {"previous_response_id", "background"};
+    const int is_asked[] = {r->previous_id != NULL, r->background};
+    for (int i = 0; i < 2 && !limits->has_store; i++)
+        if (is_asked[i])
+            return qn_api_fail(
+                error, 400, "unsupported_parameter", needs[i],
+                "%s is not supported: the server stores no responses; start it with --store DIR, or send "
+                "the whole conversation as input",
+                needs[i]);
+    if (r->background && !r->store)
+        return invalid(error, "background", "needs store: nobody could ask for the response later");
+    if (r->background && r->stream)
+        return qn_api_fail(error, 400, "unsupported_parameter", "stream",
+                           "stream is not supported with background: ask for the response by its id");
+    r->store = limits->has_store && r->store && r->route == QN_RESPONSES_CREATE;
+    return 0;
+}
+
 /* What depends on two fields. */
-static int finish(qn_api_request *r, qn_api_error *error)
+static int finish(qn_api_request *r, const qn_api_request_limits *limits, qn_api_error *error)
 {
     if (!r->input) return qn_api_fail(error, 400, "missing_parameter", "input", "input is missing");
     if (r->system && !json_is_string(r->system)) return invalid(error, "instructions", "must be a string");
     if (is_given(json_object_get(r->body, "stream_options")) && !r->stream)
         return invalid(error, "stream_options", "needs stream");
-    const int refused = read_tools(r, error);
+    int refused = finish_store(r, limits, error);
+    if (!refused) refused = read_tools(r, error);
     return refused ? refused : qn_api_request_finish_tools(r, error);
 }
 
@@ -219,7 +241,7 @@ int qn_responses_read(const char *text, size_t n, unsigned route, const qn_api_r
                       qn_api_request *out, qn_api_error *error)
 {
     int refused = qn_api_request_read_fields(text, n, qn_responses_fields, route, limits, out, error);
-    if (!refused) refused = finish(out, error);
+    if (!refused) refused = finish(out, limits, error);
     if (refused) return refused;
     qn_api_request_set_options(out, limits);
     return out->warnings.status == QN_OK ? 0 : qn_api_fail_status(error, out->warnings.status);

@@ -8,7 +8,8 @@
 #define ASK QN_RESPONSES_CREATE
 #define BOTH (QN_RESPONSES_CREATE | QN_RESPONSES_COUNT)
 
-static const char no_store[] = "the server stores no responses; send the whole conversation as input";
+static const char no_conversations[] =
+    "the server stores no conversations; use previous_response_id, or send the whole conversation as input";
 static const char cache_is_automatic[] = "has no effect: prefixes are always cached automatically";
 
 const qn_field qn_responses_fields[] = {
@@ -27,6 +28,8 @@ const qn_field qn_responses_fields[] = {
     {"include", ASK, QN_FIELD_OWN, 0, 0, 0, qn_responses_read_include, NULL, NULL},
     {"metadata", ASK, QN_FIELD_OWN, 0, 0, 0, qn_responses_read_metadata, NULL, NULL},
     {"store", ASK, QN_FIELD_OWN, 0, 0, 0, qn_responses_read_store, NULL, NULL},
+    {"previous_response_id", BOTH, QN_FIELD_TEXT, AT(previous_id), 0, 0, NULL, NULL, NULL},
+    {"background", ASK, QN_FIELD_BOOL, AT(background), 0, 0, NULL, NULL, NULL},
     /* when it ends */
     {"max_output_tokens", ASK, QN_FIELD_INT, AT(max_tokens), 1, INT32_MAX, NULL, NULL, NULL},
     {"truncation", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_truncation, NULL, NULL},
@@ -54,9 +57,7 @@ const qn_field qn_responses_fields[] = {
      "has no effect: it counts tools that a server runs, and this one runs none"},
 
     /* refused, but for values that ask for nothing */
-    {"previous_response_id", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, no_store},
-    {"conversation", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, no_store},
-    {"background", ASK, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", no_store},
+    {"conversation", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, no_conversations},
     {"prompt", ASK, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, "the server stores no prompts; use instructions"},
     {"context_management", ASK, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[[]]", "nothing is removed from the input"},
     {"top_logprobs", ASK, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0]",

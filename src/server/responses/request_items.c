@@ -269,13 +269,16 @@ static int read_input(reading *m, const json_t *input)
     qn_content said = {0};
     int refused = 0;
     if (json_is_string(input)) {
+        refused = end_answer(m);
+        if (refused) return refused;
         qn_content_add_text(&said, json_string_value(input), json_string_length(input));
         return append(m, "user", &said, NULL);
     }
     if (!n) return invalid(m, "input", "must be a string, or an array of items that is not empty");
-    if (n > QN_REQUEST_MESSAGES_MAX)
+    if (n + json_array_size(m->r->history) > QN_REQUEST_MESSAGES_MAX)
         return qn_api_fail(m->error, 400, "invalid_value", "input",
-                           "input has %zu items, at most %d are allowed", n, (int)QN_REQUEST_MESSAGES_MAX);
+                           "input has %zu items with those before it, at most %d are allowed",
+                           n + json_array_size(m->r->history), (int)QN_REQUEST_MESSAGES_MAX);
     for (size_t i = 0; i < n && !refused; i++) refused = read_item(m, json_array_get(input, i), i);
     if (!refused && m->reasoning.length)
         refused = invalid(m, "input", "must not end with a reasoning item: what it belongs to is missing");
@@ -293,6 +296,11 @@ int qn_responses_read_items(qn_api_request *r, qn_api_error *error)
         json_t *message = qn_message_new("system", json_incref((json_t *)r->system));
         if (json_array_append_new(r->chat, message)) refused = fail_memory(&m);
     }
+    /* It was an input, or an output, before: what is said of an item is said of the request that it came with. */
+    const size_t n_warned = r->warnings.length;
+    for (size_t i = 0; i < json_array_size(r->history) && !refused; i++)
+        refused = read_item(&m, json_array_get(r->history, i), i);
+    if (r->history && r->warnings.data) r->warnings.data[r->warnings.length = n_warned] = 0;
     if (!refused) refused = read_input(&m, r->input);
     qn_buf_free(&m.reasoning);
     if (!refused && r->warnings.status != QN_OK) refused = qn_api_fail_status(error, r->warnings.status);

@@ -4,6 +4,7 @@
 #include "server/core/write.h"
 #include "server/responses/request.h"
 #include "server/responses/responses.h"
+#include "server/responses/stored.h"
 
 static int read_body(const char *text, size_t n, const qn_api_request_limits *limits, qn_api_request *out,
                      qn_api_error *error)
@@ -11,8 +12,10 @@ static int read_body(const char *text, size_t n, const qn_api_request_limits *li
     return qn_responses_read(text, n, QN_RESPONSES_COUNT, limits, out, error);
 }
 
-static const qn_dialect dialect = {
-    .read = read_body, .read_messages = qn_responses_read_items, .prompt_field = "input"};
+static const qn_dialect dialect = {.read = read_body,
+                                   .read_messages = qn_responses_read_items,
+                                   .prepare = qn_response_load_history,
+                                   .prompt_field = "input"};
 
 static void write_count(const qn_api_request *r, int64_t n_tokens, qn_buf *out)
 {

@@ -6,6 +6,7 @@
 #include "base/json/json_write.h"
 #include "server/responses/request.h"
 #include "server/responses/responses.h"
+#include "server/responses/stored.h"
 #include "server/responses/write.h"
 
 /* What is remembered of the choice. */
@@ -33,11 +34,11 @@ static void close_event(qn_buf *out)
     qn_buf_puts(out, "}\n\n");
 }
 
-static void put_response(const qn_completion *c, const char *type, int has_ended, qn_buf *out)
+static void put_response(const qn_completion *c, const char *type, qn_buf *out)
 {
     open_event(c->choices[0].memory, type, out);
     qn_json_key(out, "response");
-    qn_response_write(c, has_ended, out);
+    qn_response_write(c, out);
     close_event(out);
 }
 
@@ -132,8 +133,8 @@ static void put_delta(const qn_completion *c, memory *m, const qn_answer_event *
 static void write_begin(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
 {
     (void)choice;
-    put_response(c, "response.created", 0, out);
-    put_response(c, "response.in_progress", 0, out);
+    put_response(c, "response.created", out);
+    put_response(c, "response.in_progress", out);
 }
 
 /* The last part may grow, unless it is an edge of a call. */
@@ -163,14 +164,14 @@ static void write_finish(const qn_completion *c, const qn_completion_choice *cho
 
 static void write_end(const qn_completion *c, qn_buf *out)
 {
-    put_response(c, qn_response_is_incomplete(c) ? "response.incomplete" : "response.completed", 1, out);
+    put_response(c, qn_response_is_incomplete(c) ? "response.incomplete" : "response.completed", out);
 }
 
 /* ---- the route ----------------------------------------------------------------------------------------- */
 
 static void write_whole(const qn_completion *c, qn_buf *out)
 {
-    qn_response_write(c, 1, out);
+    qn_response_write(c, out);
 }
 
 static int read_body(const char *text, size_t n, const qn_api_request_limits *limits, qn_api_request *out,
@@ -181,6 +182,8 @@ static int read_body(const char *text, size_t n, const qn_api_request_limits *li
 
 static const qn_dialect dialect = {.read = read_body,
                                    .read_messages = qn_responses_read_items,
+                                   .prepare = qn_response_load_history,
+                                   .keep = qn_response_keep,
                                    .prompt_field = "input",
                                    .choice_bytes = sizeof(memory),
                                    .stream_type = QN_STREAM_EVENTS,

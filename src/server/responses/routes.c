@@ -7,15 +7,6 @@
 #include "base/json/json_write.h"
 #include "server/openai/openai.h"
 
-void qn_route_responses_stored(qn_exchange *ex)
-{
-    qn_api_error error;
-    qn_api_fail(
-        &error, 404, "response_not_found", "response_id",
-        "this server stores no responses: each ends with its request, and \"store\" is answered false");
-    qn_exchange_fail(ex, &error);
-}
-
 /* In a stream: an event of the type "error", with its members also where clients of the chat look for them. */
 static void write_error(const qn_api_error *e, const char *request_id, int in_stream, qn_buf *out)
 {
@@ -57,10 +48,10 @@ static const qn_route_about about_items = {.summary = "Lists the input of a stor
 static const qn_route routes[] = {
     {"POST", "/v1/responses", qn_route_responses, 0, 1, &about_create, NULL},
     {"POST", "/v1/responses/input_tokens", qn_route_responses_count, 0, 1, &about_count, NULL},
-    {"GET", "/v1/responses/{response_id}", qn_route_responses_stored, 0, 0, &about_get, NULL},
-    {"DELETE", "/v1/responses/{response_id}", qn_route_responses_stored, 0, 0, &about_delete, NULL},
-    {"POST", "/v1/responses/{response_id}/cancel", qn_route_responses_stored, 0, 0, &about_cancel, NULL},
-    {"GET", "/v1/responses/{response_id}/input_items", qn_route_responses_stored, 0, 0, &about_items, NULL},
+    {"GET", "/v1/responses/{response_id}", qn_route_response_get, 0, 0, &about_get, NULL},
+    {"DELETE", "/v1/responses/{response_id}", qn_route_response_delete, 0, 0, &about_delete, NULL},
+    {"POST", "/v1/responses/{response_id}/cancel", qn_route_response_cancel, 0, 0, &about_cancel, NULL},
+    {"GET", "/v1/responses/{response_id}/input_items", qn_route_response_items, 0, 0, &about_items, NULL},
 };
 
 const qn_route_table qn_responses_routes = {routes, sizeof routes / sizeof *routes, write_error, NULL};

@@ -161,22 +161,43 @@ static void put_request(const qn_completion *c, qn_buf *out)
     qn_json_put_real(out, "temperature", (double)c->request.o.temperature);
     qn_json_put_real(out, "top_p", (double)c->request.o.top_p);
     qn_json_put_int(out, "top_logprobs", 0);
-    qn_json_put_bool(out, "background", 0);
-    qn_json_put_bool(out, "store", 0);
-    qn_write_null(out, "previous_response_id");
+    qn_json_put_bool(out, "background", c->request.background);
+    qn_json_put_bool(out, "store", c->request.store > 0);
+    put_sent(c, "previous_response_id", "null", out);
 }
 
-void qn_response_write(const qn_completion *c, int has_ended, qn_buf *out)
+void qn_response_write_id(const qn_completion *c, qn_buf *out)
 {
+    qn_buf_printf(out, "resp_%s", number_of(c));
+}
+
+static void put_error(const qn_completion *c, qn_buf *out)
+{
+    if (c->state != QN_ANSWER_FAILED) {
+        qn_write_null(out, "error");
+        return;
+    }
+    qn_json_key(out, "error");
+    qn_json_open(out, '{');
+    qn_json_put_text(out, "code", "server_error");
+    qn_json_put_text(out, "message",
+                     c->error.message[0] ? c->error.message : "the response was not completed");
+    qn_json_close(out, '}');
+}
+
+void qn_response_write(const qn_completion *c, qn_buf *out)
+{
+    static const char *const states[] = {"in_progress", "completed", "failed", "cancelled"};
+    const int has_ended = c->state == QN_ANSWER_ENDED;
     const int is_incomplete = has_ended && qn_response_is_incomplete(c);
     qn_json_open(out, '{');
     qn_json_key(out, "id");
     qn_buf_printf(out, "\"resp_%s\"", number_of(c));
     qn_json_put_text(out, "object", "response");
     qn_json_put_int(out, "created_at", c->created_s);
-    qn_json_put_text(out, "status", !has_ended ? "in_progress" : is_incomplete ? "incomplete" : "completed");
+    qn_json_put_text(out, "status", is_incomplete ? "incomplete" : states[c->state]);
     qn_json_put_text(out, "model", c->model.data);
-    qn_write_null(out, "error");
+    put_error(c, out);
     if (is_incomplete) {
         qn_json_key(out, "incomplete_details");
         qn_buf_puts(out, "{\"reason\":\"max_output_tokens\"}");

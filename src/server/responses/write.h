@@ -1,12 +1,15 @@
-/* The objects of a response: itself, and the items of its output. All functions append. Loop thread only. */
+/* The objects of a response: itself, and the items of its output. All functions append. By who has the completion for
+ * itself. */
 #ifndef QN_SERVER_RESPONSES_WRITE_H
 #define QN_SERVER_RESPONSES_WRITE_H
 
 #include "server/core/write.h"
 
-/* The response as it is now. Before its end (status "in_progress") it has no output and no usage; warnings are
- * told at the end. */
-void qn_response_write(const qn_completion *c, int has_ended, qn_buf *out);
+/* The response as it is now, by c->state. Before its end (status "in_progress") it has no output and no usage; warnings
+ * are told at the end. */
+void qn_response_write(const qn_completion *c, qn_buf *out);
+/* "resp_...". */
+void qn_response_write_id(const qn_completion *c, qn_buf *out);
 /* 1: max_output_tokens or the context ended it. */
 int qn_response_is_incomplete(const qn_completion *c);
 
