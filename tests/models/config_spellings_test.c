@@ -138,6 +138,13 @@ static const spelling same[] = {
     {"qwen3_5", "{\"model_type\": \"qwen3_5\", \"architectures\": [\"Qwen3_5ForConditionalGeneration\"],"
                 " \"text_config\": {\"model_type\": \"qwen3_5_text\"}}"},
     {"qwen3_5", "{\"rope_parameters\": {\"partial_rotary_factor\": null, \"mrope_section\": null}}"},
+    {"lfm2",
+     "{\"model_type\": null, \"norm_eps\": null, \"conv_L_cache\": null, \"tie_word_embeddings\": null}"},
+    {"lfm2",
+     "{\"layer_types\": null, \"full_attn_idxs\": [2, 4], \"block_ff_dim\": 150, \"intermediate_size\": 99}"},
+    {"lfm2", "{\"rope_parameters\": null, \"rope_theta\": null, \"block_ffn_dim_multiplier\": 1.0}"},
+    {"lfm2_moe", "{\"use_expert_bias\": null, \"norm_topk_prob\": null, \"num_dense_layers\": null}"},
+    {"lfm3", "{\"use_sandwich_norm\": null, \"use_attention_gate\": null, \"rope_parameters\": null}"},
     {"phi3", "{\"model_type\": null, \"num_key_value_heads\": null, \"rms_norm_eps\": null}"},
     {"granite", "{\"model_type\": null, \"rms_norm_eps\": 1.0e-5, \"num_key_value_heads\": null}"},
     {"granite", "{\"tie_word_embeddings\": null, \"rope_theta\": null, \"mlp_bias\": null}"},

@@ -197,8 +197,14 @@ void qn_doctor_config(qn_doctor *d)
             "keys and values of all heads are computed from latents of %lld dimensions, and %lld rotated "
             "ones",
             (long long)c->latent.kv_lora_rank, (long long)c->latent.qk_rope_head_dim);
-    int64_t n_recurrent = 0;
-    for (int64_t i = 0; i < c->num_hidden_layers; i++) n_recurrent += c->layers[i].mixer == QN_MIXER_DELTA;
+    int64_t n_recurrent = 0, n_convolving = 0;
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+        n_recurrent += c->layers[i].mixer == QN_MIXER_DELTA;
+        n_convolving += c->layers[i].mixer == QN_MIXER_SHORT_CONV;
+    }
+    if (n_convolving)
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "%lld of the layers are gated convolutions over %lld rows",
+                      (long long)n_convolving, (long long)c->short_conv.conv_L_cache);
     if (n_recurrent)
         qn_doctor_say(d, QN_FOUND_OK, NULL,
                       "%lld of the layers are gated delta nets: %lld heads of %lld by %lld",
@@ -259,28 +265,19 @@ void qn_doctor_weights(qn_doctor *d)
 
 /* ---- memory ------------------------------------------------------------------------------------------- */
 
-/* What a recurrent layer keeps, in place of keys and values. */
-static double delta_bytes(const qn_delta_config *d)
-{
-    double k = (double)d->linear_num_key_heads * (double)d->linear_key_head_dim,
-           v = (double)d->linear_num_value_heads * (double)d->linear_value_head_dim;
-    return sizeof(float) *
-           ((double)(d->linear_conv_kernel_dim - 1) * (2 * k + v) + (double)d->linear_key_head_dim * v);
-}
-
 /* Keys, values and recurrent state of n_tokens. */
 static double kv_bytes(const qn_model_config *c, int64_t n_tokens, double bytes)
 {
     double total = 0;
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
         const qn_layer_config *l = &c->layers[i];
-        if (l->kv_layer != i) continue;
+        int64_t conv, rule;
+        qn_layer_state_floats(c, i, &conv, &rule);
+        total += sizeof(float) * (double)(conv + rule);
+        if (l->kv_layer != i || !qn_layer_attends(l)) continue;
         int64_t n = l->window && l->window < n_tokens ? l->window : n_tokens;
         int64_t dims = l->head_dim + (l->mixer == QN_MIXER_LATENT ? 0 : l->v_head_dim);
-        if (l->mixer == QN_MIXER_DELTA)
-            total += delta_bytes(&c->delta);
-        else
-            total += (double)n * (double)l->num_key_value_heads * (double)dims * bytes;
+        total += (double)n * (double)l->num_key_value_heads * (double)dims * bytes;
     }
     return total;
 }

@@ -85,7 +85,7 @@ static part shape_of(const taking *t, int64_t layer)
 {
     const qn_model_config *c = &t->engine->config;
     const qn_layer_config *l = &c->layers[layer];
-    if (l->mixer == QN_MIXER_DELTA) return (part){.kv_layer = -1};
+    if (!qn_layer_attends(l)) return (part){.kv_layer = -1};
     return (part){.is_wanted = is_wanted(t->options, layer),
                   .kv_layer = l->kv_layer,
                   .heads = c->num_attention_heads,

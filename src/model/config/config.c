@@ -145,6 +145,7 @@ static qn_status open_config(reader *r)
         r->fields = whole;
     QN_TRY(find_family(r));
     r->fields.defaults = r->family->defaults;
+    r->fields.spelled = r->family->spelled;
     return QN_OK;
 }
 
@@ -230,6 +231,28 @@ static qn_status read_heads(const reader *r, qn_model_config *c)
     return check_groups(r, c, " of the key projection");
 }
 
+/* An intermediate_size that counts two matrices of three, times a factor, up to a whole multiple. */
+static qn_status adjust_ffn(const qn_fields *f, qn_model_config *c)
+{
+    int adjusted = 1, found = 0;
+    double factor = 1;
+    int64_t multiple = 1, size = c->intermediate_size;
+    QN_TRY(qn_fields_bool(f, "block_auto_adjust_ff_dim", &adjusted, NULL));
+    if (!adjusted) return QN_OK;
+    size = 2 * size / 3;
+    QN_TRY(qn_fields_number(f, "block_ffn_dim_multiplier", 1e-3, 1e3, &factor, &found));
+    if (found) {
+        QN_TRY(qn_fields_required_int(f, "block_multiple_of", 1, WIDTH_MAX, &multiple));
+        size = ((int64_t)(factor * (double)size) + multiple - 1) / multiple * multiple;
+    }
+    if (size < 1 || size > VOCAB_MAX)
+        return qn_fail(QN_E_FORMAT,
+                       "%s: intermediate_size %lld and block_ffn_dim_multiplier give a block of size %lld",
+                       f->file, (long long)c->intermediate_size, (long long)size);
+    c->intermediate_size = size;
+    return QN_OK;
+}
+
 static qn_status read_sizes(const reader *r, qn_model_config *c)
 {
     const qn_fields *f = &r->fields;
@@ -238,6 +261,7 @@ static qn_status read_sizes(const reader *r, qn_model_config *c)
     QN_TRY(qn_fields_required_int(f, "num_hidden_layers", 1, LAYERS_MAX, &c->num_hidden_layers));
     QN_TRY(qn_fields_required_int(f, "num_attention_heads", 1, HEADS_MAX, &c->num_attention_heads));
     QN_TRY(qn_fields_required_int(f, "intermediate_size", 1, VOCAB_MAX, &c->intermediate_size));
+    if (r->family->adjusted_ffn && !f->gguf_architecture) QN_TRY(adjust_ffn(f, c));
     QN_TRY(
         qn_fields_required_int(f, "max_position_embeddings", 1, POSITIONS_MAX, &c->max_position_embeddings));
 
@@ -365,6 +389,10 @@ static qn_status read_attention(const reader *r, qn_model_config *c)
         if (!normed) c->qk_norm = QN_QK_NORM_NONE;
     }
     if (r->family->gated_attention) QN_TRY(qn_fields_bool(f, "attn_output_gate", &c->attn_output_gate, NULL));
+    if (r->family->head_gate) QN_TRY(qn_fields_bool(f, "use_attention_gate", &c->attn_head_gate, NULL));
+    int sandwiched = 1;
+    if (r->family->sandwich_norm) QN_TRY(qn_fields_bool(f, "use_sandwich_norm", &sandwiched, NULL));
+    if (!sandwiched) c->norms &= ~(unsigned)(QN_NORM_POST_ATTN | QN_NORM_POST_FFN);
     return refuse_bidirectional(f);
 }
 
@@ -523,6 +551,7 @@ static qn_status read_all(reader *r, qn_model_config *c)
     c->qk_norm = r->family->qk_norm;
     c->qk_norm_after_rope = r->family->qk_norm_after_rope;
     c->attn_output_gate = r->family->gated_attention;
+    c->attn_head_gate = r->family->head_gate;
     c->value_norm = r->family->value_norm;
     c->layer_scale = r->family->layer_scale;
     c->attention_sinks = r->family->sinks;
@@ -553,6 +582,30 @@ qn_status qn_config_read(qn_source *src, qn_model_config *out)
     else
         qn_config_free(&c);
     return status;
+}
+
+int qn_layer_recurs(const qn_layer_config *l)
+{
+    return l->mixer == QN_MIXER_DELTA || l->mixer == QN_MIXER_SHORT_CONV;
+}
+
+int qn_layer_attends(const qn_layer_config *l)
+{
+    return l->mixer == QN_MIXER_ATTENTION || l->mixer == QN_MIXER_LATENT;
+}
+
+void qn_layer_state_floats(const qn_model_config *c, int64_t layer, int64_t *conv, int64_t *rule)
+{
+    const qn_layer_config *l = &c->layers[layer];
+    const qn_delta_config *d = &c->delta;
+    *conv = *rule = 0;
+    if (l->mixer == QN_MIXER_SHORT_CONV) *conv = (c->short_conv.conv_L_cache - 1) * c->hidden_size;
+    if (l->mixer == QN_MIXER_DELTA) {
+        const int64_t k = d->linear_num_key_heads * d->linear_key_head_dim,
+                      v = d->linear_num_value_heads * d->linear_value_head_dim;
+        *conv = (d->linear_conv_kernel_dim - 1) * (2 * k + v);
+        *rule = d->linear_key_head_dim * v;
+    }
 }
 
 void qn_config_free(qn_model_config *c)

@@ -23,8 +23,9 @@ enum { QN_NORM_PRE_ATTN = 1, QN_NORM_POST_ATTN = 2, QN_NORM_PRE_FFN = 4, QN_NORM
 typedef enum { QN_QK_NORM_NONE, QN_QK_NORM_HEAD, QN_QK_NORM_WHOLE } qn_qk_norm;
 
 /* What mixes positions in a layer: attention over keys and values, or attention over latents of which all
- * heads' keys and values are made, or a recurrence (DELTA, the gated delta net). */
-typedef enum { QN_MIXER_ATTENTION, QN_MIXER_LATENT, QN_MIXER_DELTA } qn_mixer;
+ * heads' keys and values are made, or a recurrence (DELTA, the gated delta net; SHORT_CONV, a gated causal
+ * convolution). */
+typedef enum { QN_MIXER_ATTENTION, QN_MIXER_LATENT, QN_MIXER_DELTA, QN_MIXER_SHORT_CONV } qn_mixer;
 
 /* What an attention layer sees. */
 typedef enum { QN_LAYER_FULL, QN_LAYER_SLIDING } qn_layer_kind;
@@ -100,6 +101,7 @@ typedef struct {
      * within it */
     float swiglu_alpha, swiglu_limit;
     int64_t shared_intermediate_size; /* of the expert that all rows have beside theirs; 0: none */
+    float topk_norm_eps;              /* added to the sum that norm_topk_prob divides by */
     int shared_gate;                  /* 1: what it gives is multiplied by the sigmoid of one more logit */
     int router_norm;  /* 1: the router looks at rows that are normed by themselves, times a number of each
                          channel  and hidden_size^-0.5 */
@@ -115,6 +117,13 @@ typedef struct {
     int by_head; /* 1: two projections that hold all parts of one key head beside each other; 0: one for q, k
                     and v, and one each for z, a and b */
 } qn_delta_config;
+
+/* Gated short convolution: (b, c, x) = in, out of c * conv(b * x), where conv is causal, with weights for each
+ * channel. */
+typedef struct {
+    int64_t conv_L_cache; /* rows that the convolution sees */
+    int conv_bias;        /* 1: the convolution and both projections have biases */
+} qn_short_conv_config;
 
 /* Multi-head latent attention. Of each head qk_nope_head_dim dimensions of keys, and its values, are made of
  * a latent of kv_lora_rank dimensions; qk_rope_head_dim more are rotated and the same for all heads. */
@@ -149,7 +158,8 @@ typedef struct {
     float query_scale_beta, query_scale_positions;
     int attn_output_gate; /* 1: each head's rows of q are followed by as many of a gate: what attention gives
                              is multiplied by sigmoid(gate) */
-    int value_norm;       /* 1: each head of values is normed, without a weight */
+    int attn_head_gate; /* 1: what each head gives is multiplied by the sigmoid of a logit of the layer's input */
+    int value_norm;     /* 1: each head of values is normed, without a weight */
     int layer_scale; /* 1: what a layer gives is multiplied by a number of its own, where the files have it */
 
     /* P numbers per token and layer beside the hidden states (0: none): a row of a second embedding, [V2,
@@ -183,6 +193,7 @@ typedef struct {
         num_nextn_predict_layers; /* layers behind the others in the files, for drafts, that are left out */
     qn_latent_config latent;      /* of layers whose mixer is LATENT, likewise */
     qn_delta_config delta;        /* of layers whose mixer is DELTA; zero when there is none */
+    qn_short_conv_config short_conv; /* of layers whose mixer is SHORT_CONV; likewise */
 
     qn_vision_config vision; /* depth 0: it takes no images */
 
@@ -206,6 +217,15 @@ typedef struct {
 qn_status qn_config_read(qn_source *src, qn_model_config *out);
 /* Frees the arrays; the struct itself is the caller's. Accepts NULL and a zeroed config. */
 void qn_config_free(qn_model_config *c);
+
+/* 1: the layer keeps a state in place of keys and values. */
+int qn_layer_recurs(const qn_layer_config *l);
+/* 1: the layer keeps keys and values, or reads those of another. */
+int qn_layer_attends(const qn_layer_config *l);
+
+/* What a recurrent layer keeps of a sequence, in floats: of its convolution, and of the recurrence behind it. 0 for
+ * other layers. */
+void qn_layer_state_floats(const qn_model_config *c, int64_t layer, int64_t *conv, int64_t *rule);
 
 /* "default", "llama3", ... Static storage. */
 const char *qn_rope_type_name(qn_rope_type type);

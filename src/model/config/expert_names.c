@@ -40,6 +40,19 @@ const qn_expert_name qn_expert_mixtral_names[] = {
     {QN_WEIGHT_EXPERT_DOWN, "layers.#.mlp.experts.down_proj", 0},
     {QN_WEIGHT_ROLE_COUNT, NULL, 0}};
 
+const qn_expert_name qn_expert_lfm2_names[] = {
+    {QN_WEIGHT_EXPERT_GATE, "layers.#.feed_forward.experts.@.w1.weight", 0},
+    {QN_WEIGHT_EXPERT_UP, "layers.#.feed_forward.experts.@.w3.weight", 0},
+    {QN_WEIGHT_EXPERT_DOWN, "layers.#.feed_forward.experts.@.w2.weight", 0},
+    {QN_WEIGHT_EXPERT_GATE, "layers.#.feed_forward.switch_mlp.gate_proj.weight", 0},
+    {QN_WEIGHT_EXPERT_UP, "layers.#.feed_forward.switch_mlp.up_proj.weight", 0},
+    {QN_WEIGHT_EXPERT_DOWN, "layers.#.feed_forward.switch_mlp.down_proj.weight", 0},
+    /* as transformers 5 holds them */
+    {QN_WEIGHT_EXPERT_GATE, "layers.#.feed_forward.experts.gate_up_proj", GATE_HALF},
+    {QN_WEIGHT_EXPERT_UP, "layers.#.feed_forward.experts.gate_up_proj", UP_HALF},
+    {QN_WEIGHT_EXPERT_DOWN, "layers.#.feed_forward.experts.down_proj", 0},
+    {QN_WEIGHT_ROLE_COUNT, NULL, 0}};
+
 const qn_expert_name qn_expert_gpt_oss_names[] = {
     {QN_WEIGHT_EXPERT_GATE, "layers.#.mlp.experts.gate_up_proj", GATE_TURN | QN_EXPERTS_TRANSPOSED},
     {QN_WEIGHT_EXPERT_UP, "layers.#.mlp.experts.gate_up_proj", UP_TURN | QN_EXPERTS_TRANSPOSED},

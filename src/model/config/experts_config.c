@@ -41,6 +41,7 @@ static qn_status read_sizes(const qn_family_experts *family, const qn_fields *f,
     e->score = family->score;
     e->bias = family->bias;
     e->correction_bias = family->correction_bias;
+    if (family->bias_key) QN_TRY(qn_fields_bool(f, family->bias_key, &e->correction_bias, NULL));
     e->router_norm = family->router_norm;
     e->expert_scale = family->expert_scale;
     e->swiglu_alpha = family->swiglu_alpha;
@@ -87,6 +88,10 @@ static qn_status read_routing(const qn_family_experts *family, const qn_fields *
         QN_TRY(check_known(f, "scoring_func", "sigmoid"));
         QN_TRY(check_known(f, "topk_method", "noaux_tc"));
     }
+    /* Sigmoids may all be 0; softmax has a share of 1 / num_experts at least. */
+    e->topk_norm_eps = family->topk_norm_eps > 0      ? family->topk_norm_eps
+                       : e->score == QN_SCORE_SIGMOID ? 1e-20f
+                                                      : 0;
     e->norm_topk_prob = family->norm_topk_prob || (f->gguf_architecture && family->gguf_norm_topk_prob);
     if (!family->norm_topk_prob && !family->never_normed)
         QN_TRY(qn_fields_bool(f, "norm_topk_prob", &e->norm_topk_prob, NULL));

@@ -10,13 +10,20 @@ static const char *in_list(const char *const *list, const char *name)
     return NULL;
 }
 
+const qn_family *qn_family_at(int i)
+{
+    if (i < qn_family_count) return &qn_family_rows[i];
+    i -= qn_family_count;
+    return i < qn_family_recurrent_count ? &qn_family_recurrent_rows[i] : NULL;
+}
+
 const qn_family *qn_family_by_model_type(const char *model_type, const char **name)
 {
-    for (int i = 0; i < qn_family_count; i++) {
-        const char *own = in_list(qn_family_rows[i].model_types, model_type);
+    for (int i = 0; qn_family_at(i); i++) {
+        const char *own = in_list(qn_family_at(i)->model_types, model_type);
         if (own) {
             *name = own;
-            return &qn_family_rows[i];
+            return qn_family_at(i);
         }
     }
     return NULL;
@@ -24,24 +31,24 @@ const qn_family *qn_family_by_model_type(const char *model_type, const char **na
 
 const qn_family *qn_family_by_architecture(const char *architecture)
 {
-    for (int i = 0; i < qn_family_count; i++)
-        if (in_list(qn_family_rows[i].architectures, architecture)) return &qn_family_rows[i];
+    for (int i = 0; qn_family_at(i); i++)
+        if (in_list(qn_family_at(i)->architectures, architecture)) return qn_family_at(i);
     return NULL;
 }
 
 const qn_family *qn_family_by_gguf(const char *architecture, size_t length)
 {
-    for (int i = 0; i < qn_family_count; i++) {
-        const char *own = qn_family_rows[i].gguf_architecture;
-        if (own && strlen(own) == length && memcmp(own, architecture, length) == 0) return &qn_family_rows[i];
+    for (int i = 0; qn_family_at(i); i++) {
+        const char *own = qn_family_at(i)->gguf_architecture;
+        if (own && strlen(own) == length && memcmp(own, architecture, length) == 0) return qn_family_at(i);
     }
     return NULL;
 }
 
 const qn_family *qn_family_with_experts(const qn_family *family)
 {
-    for (int i = 0; i < qn_family_count; i++) {
-        const qn_family *other = &qn_family_rows[i];
+    for (int i = 0; qn_family_at(i); i++) {
+        const qn_family *other = qn_family_at(i);
         if (other->experts && other->gguf_architecture &&
             strcmp(other->gguf_architecture, family->gguf_architecture) == 0)
             return other;
@@ -61,14 +68,14 @@ static int has_tensor(const qn_source *src, const char *name)
 
 const qn_family *qn_family_by_tensors(const qn_source *src, const char **words)
 {
-    for (int i = 0; i < qn_family_count; i++)
-        for (const qn_known_by *k = qn_family_rows[i].known_by; k && k->tensor; k++) {
+    for (int i = 0; qn_family_at(i); i++)
+        for (const qn_known_by *k = qn_family_at(i)->known_by; k && k->tensor; k++) {
             int fits = has_tensor(src, k->tensor);
             for (const char *const *other = k->without; fits && *other; other++)
                 fits = !has_tensor(src, *other);
             if (!fits) continue;
             *words = k->words;
-            return &qn_family_rows[i];
+            return qn_family_at(i);
         }
     return NULL;
 }
@@ -77,11 +84,11 @@ const char *qn_families_known(int gguf, char *text, size_t size)
 {
     size_t used = 0;
     text[0] = '\0';
-    for (int i = 0; i < qn_family_count; i++) {
-        const char *const own[] = {qn_family_rows[i].gguf_architecture, NULL};
+    for (int i = 0; qn_family_at(i); i++) {
+        const char *const own[] = {qn_family_at(i)->gguf_architecture, NULL};
         /* Two rows may share GGUF's name. */
-        if (gguf && own[0] && qn_family_by_gguf(own[0], strlen(own[0])) != &qn_family_rows[i]) continue;
-        for (const char *const *name = gguf ? own : qn_family_rows[i].model_types; *name && used < size;
+        if (gguf && own[0] && qn_family_by_gguf(own[0], strlen(own[0])) != qn_family_at(i)) continue;
+        for (const char *const *name = gguf ? own : qn_family_at(i)->model_types; *name && used < size;
              name++)
             used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", *name);
     }

@@ -32,6 +32,13 @@ typedef enum {
     QN_OUTPUT_BIAS_SAID,   /* where attention_out_bias says so */
     QN_OUTPUT_BIAS_NONE
 } qn_output_bias_rule;
+/* Which layers recur when the files do not list layer_types, with the family's recurrent mixer. */
+typedef enum {
+    QN_RECUR_INTERVAL, /* all but each full_attention_interval-th */
+    QN_RECUR_INDEXED,  /* all but those that full_attn_idxs names; none where it is absent */
+    QN_RECUR_TURNS, /* of each four: recurrent, recurrent, full, recurrent; then sliding in place of the first */
+    QN_RECUR_LISTED /* files must list them */
+} qn_recur_rule;
 
 /* A tensor that the family calls otherwise than the table of names does. */
 typedef struct {
@@ -72,6 +79,7 @@ typedef struct {
 
 extern const qn_expert_name qn_expert_names[]; /* of Qwen and others in safetensors */
 extern const qn_expert_name qn_expert_mixtral_names[];
+extern const qn_expert_name qn_expert_lfm2_names[];
 extern const qn_expert_name qn_expert_gpt_oss_names[];
 extern const qn_expert_name qn_expert_gemma4_names[];
 extern const qn_expert_name qn_expert_gguf_names[];
@@ -92,7 +100,9 @@ typedef struct {
     int group_scores;  /* a group is as good as the sum of so many of its best; 0: two */
     int method_groups; /* topk_method says whether there are groups: "greedy", "group_limited_greedy" */
     int listed_layers; /* mlp_layer_types lists the layers with experts; without it, all but the first have them */
-    int beside_mlp; /* 1: layers with experts have a dense block too */
+    const char *bias_key; /* a field that may switch correction_bias off; NULL: none */
+    float topk_norm_eps;  /* 0: the usual one */
+    int beside_mlp;       /* 1: layers with experts have a dense block too */
     int router_norm, expert_scale;
     float swiglu_alpha;
 } qn_family_experts;
@@ -103,6 +113,7 @@ typedef struct qn_family {
     const char *gguf_architecture;    /* NULL: not in GGUF */
     const qn_known_by *known_by;      /* NULL: never known by its tensors */
     const qn_field_default *defaults;
+    const qn_field_spelling *spelled;      /* NULL: none */
     const qn_renamed_weight *renamed;      /* in safetensors; NULL: none */
     const qn_renamed_weight *gguf_renamed; /* NULL: none */
     const qn_shared_tensor *shared;        /* NULL: none */
@@ -128,6 +139,11 @@ typedef struct qn_family {
     int layer_scale;
     qn_slide_rule slide;
     qn_delta_rule delta;
+    qn_mixer recurrent;  /* of layers that recur; ATTENTION: none does. DELTA where delta says how */
+    qn_recur_rule recur; /* where a layer may recur */
+    int adjusted_ffn;    /* block_auto_adjust_ff_dim and its like make intermediate_size */
+    int sandwich_norm;   /* use_sandwich_norm 0 takes the norms after the blocks away */
+    int head_gate;       /* use_attention_gate: attn_head_gate, 1 where it is not said */
     int latent;          /* all layers attend over latents */
     int gated_attention; /* attn_output_gate, where the files do not say */
     int sees_images;     /* files may have a vision tower: vision_config.h */
@@ -146,8 +162,11 @@ typedef struct qn_family {
                                        num_attention_heads; 0: no such model */
 } qn_family;
 
-extern const qn_family qn_family_rows[]; /* [qn_family_count] */
-extern const int qn_family_count;
+extern const qn_family qn_family_rows[], qn_family_recurrent_rows[]; /* [qn_family_count], .. */
+extern const int qn_family_count, qn_family_recurrent_count;
+
+/* Row i of both tables, one behind the other; NULL behind the last. */
+const qn_family *qn_family_at(int i);
 
 /* NULL: not known. *name gets the row's own spelling. */
 const qn_family *qn_family_by_model_type(const char *model_type, const char **name);

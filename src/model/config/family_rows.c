@@ -636,6 +636,7 @@ const qn_family qn_family_rows[] = {
         .norm_offset = 1,
         .qk_norm = QN_QK_NORM_HEAD,
         .delta = QN_DELTA_BY_HEAD,
+        .recurrent = QN_MIXER_DELTA,
         .gated_attention = 1,
     },
     {
@@ -659,6 +660,7 @@ const qn_family qn_family_rows[] = {
         .norm_offset = 1,
         .qk_norm = QN_QK_NORM_HEAD,
         .delta = QN_DELTA_SPLIT,
+        .recurrent = QN_MIXER_DELTA,
         .gated_attention = 1,
     },
     {

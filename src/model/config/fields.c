@@ -9,11 +9,29 @@
 
 enum { LABEL_MAX = 160 };
 
-const json_t *qn_fields_get(const qn_fields *f, const char *name)
+static const json_t *value_of(const qn_fields *f, const char *name)
 {
     const json_t *value = json_object_get(f->object, name);
     if (!value && f->outer) value = json_object_get(f->outer, name);
     return value;
+}
+
+/* The name by which the description has a field: of the family's spellings the first that is there, else ours if it
+ * is there, else the first spelling. */
+static const char *spelling_of(const qn_fields *f, const char *name)
+{
+    const qn_field_spelling *first = NULL;
+    for (const qn_field_spelling *s = f->gguf_architecture ? NULL : f->spelled; s && s->name; s++) {
+        if (strcmp(s->name, name) != 0) continue;
+        if (value_of(f, s->spelled)) return s->spelled;
+        if (!first) first = s;
+    }
+    return first && !value_of(f, name) ? first->spelled : name;
+}
+
+const json_t *qn_fields_get(const qn_fields *f, const char *name)
+{
+    return value_of(f, spelling_of(f, name));
 }
 
 const char *qn_fields_label(const qn_fields *f, const char *name, char *text, size_t size)
@@ -24,6 +42,7 @@ const char *qn_fields_label(const qn_fields *f, const char *name, char *text, si
         const char *key = qn_gguf_config_key(full);
         snprintf(text, size, "%s.%s", f->gguf_architecture, key ? key : full);
     } else {
+        name = spelling_of(f, name);
         int nested = !f->outer || json_object_get(f->object, name);
         snprintf(text, size, "%s%s", nested ? f->path : "", name);
     }

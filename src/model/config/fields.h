@@ -16,12 +16,19 @@ typedef struct {
     int also_gguf; /* 0: only when config.json is read; the GGUF rule is another */
 } qn_field_default;
 
+/* A field that a family's files call otherwise. Where both are there, the family's own spelling counts. */
+typedef struct {
+    const char *name; /* ours; NULL ends a list */
+    const char *spelled;
+} qn_field_spelling;
+
 typedef struct {
     const char *file;
     const json_t *object;
     const char *path;                 /* where object lies in the file: "", "text_config." */
     const json_t *outer;              /* asked when object lacks a key; NULL: none */
     const qn_field_default *defaults; /* NULL: none */
+    const qn_field_spelling *spelled; /* in config.json; NULL: none */
     const char *gguf_architecture;    /* NULL: config.json; else the prefix of the file's keys */
 } qn_fields;
 

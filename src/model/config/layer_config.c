@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "model/config/latent_config.h"
 #include "model/config/layer_heads.h"
+#include "model/config/layer_list.h"
 #include "model/config/rope_long.h"
 #include "model/config/rope_params.h"
 
@@ -16,7 +17,7 @@ enum { LAYERS_MAX = 4096, POSITIONS_MAX = 2147483647, LABEL_MAX = 160 };
 typedef struct {
     char turns;  /* it has RoPE */
     char slides; /* it has a window */
-    char recurs; /* it has a recurrent state and no attention */
+    qn_mixer mixer;
 } layer_flags;
 
 /* no_rope_layers, which has a 1 for each layer with RoPE, or every no_rope_layer_interval-th has none. */
@@ -46,21 +47,21 @@ static qn_status read_no_rope(const qn_fields *f, const qn_family *family, int64
     return QN_OK;
 }
 
-/* The layer_types of the files, or the family's rule. flags [num_hidden_layers]. */
-static qn_status read_layer_types(const qn_fields *f, const qn_family *family, int64_t n_layers,
-                                  int64_t window, layer_flags *flags)
+/* The layer types that are listed, or else the family's rule. flags [num_hidden_layers]. */
+static qn_status read_layer_types(const qn_fields *f, const qn_family *family, const json_t *types,
+                                  int64_t n_layers, int64_t window, layer_flags *flags)
 {
-    const json_t *types = qn_fields_get(f, "layer_types");
     char label[LABEL_MAX];
-    if (!types || json_is_null(types)) {
+    if (!types) {
         int64_t period = 0, first = 0, interval = 0;
-        if (family->delta != QN_DELTA_NEVER)
+        if (family->recurrent != QN_MIXER_ATTENTION)
             QN_TRY(qn_fields_required_int(f, "full_attention_interval", 1, LAYERS_MAX, &interval));
         if (family->slide == QN_SLIDE_PERIOD)
             QN_TRY(qn_fields_required_int(f, "sliding_window_pattern", 1, LAYERS_MAX, &period));
         if (family->slide == QN_SLIDE_FROM)
             QN_TRY(qn_fields_int(f, "max_window_layers", 0, POSITIONS_MAX, &first, NULL));
-        for (int64_t i = 0; i < n_layers; i++) flags[i].recurs = interval > 0 && (i + 1) % interval != 0;
+        for (int64_t i = 0; i < n_layers; i++)
+            flags[i].mixer = interval > 0 && (i + 1) % interval != 0 ? family->recurrent : QN_MIXER_ATTENTION;
         for (int64_t i = 0; i < n_layers; i++)
             flags[i].slides = window > 0 && (family->slide == QN_SLIDE_EVERY ||
                                              (family->slide == QN_SLIDE_PERIOD && (i + 1) % period != 0) ||
@@ -76,21 +77,18 @@ static qn_status read_layer_types(const qn_fields *f, const qn_family *family, i
         const char *type = json_string_value(json_array_get(types, (size_t)i));
         if (!type) return qn_fail(QN_E_FORMAT, "%s: %s[%lld] is not a string", f->file, label, (long long)i);
         flags[i].slides = strcmp(type, "sliding_attention") == 0;
-        flags[i].recurs = family->delta != QN_DELTA_NEVER && strcmp(type, "linear_attention") == 0;
-        /* "attention" was the name before transformers 5. */
-        if (!flags[i].slides && !flags[i].recurs && strcmp(type, "full_attention") != 0 &&
-            strcmp(type, "attention") != 0)
-            return qn_fail(QN_E_UNSUPPORTED,
-                           "%s: %s[%lld] is \"%.40s\", which is not supported (known: full_attention, "
-                           "sliding_attention%s)",
-                           f->file, label, (long long)i, type,
-                           family->delta != QN_DELTA_NEVER ? ", linear_attention" : "");
+        const int mixer = qn_layer_list_mixer(family, type);
+        if (mixer < 0)
+            return qn_fail(QN_E_UNSUPPORTED, "%s: %s[%lld] is \"%.40s\", which is not supported (known: %s)",
+                           f->file, label, (long long)i, type, qn_layer_list_known(family));
+        flags[i].mixer = (qn_mixer)mixer;
     }
     return QN_OK;
 }
 
 /* rope: set 1 for sliding layers, whether there is one or not. */
-static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_model_config *c)
+static qn_status make_layers(const qn_fields *f, const qn_family *family, const json_t *types,
+                             qn_model_config *c)
 {
     int64_t window = 0;
     int use_window = 1;
@@ -99,14 +97,13 @@ static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_mod
         QN_TRY(qn_fields_bool(f, "use_sliding_window", &use_window, NULL));
     /* GGUF files of families in which every layer may slide say 0 for none. */
     int no_window = f->gguf_architecture && family->slide == QN_SLIDE_EVERY ? 0 : 1;
-    const json_t *types = qn_fields_get(f, "layer_types");
-    if (use_window && (family->slide != QN_SLIDE_NEVER || (types && !json_is_null(types))))
+    if (use_window && (family->slide != QN_SLIDE_NEVER || types))
         QN_TRY(qn_fields_int(f, "sliding_window", no_window, POSITIONS_MAX, &window, NULL));
 
     layer_flags *flags = qn_calloc((size_t)c->num_hidden_layers, sizeof *flags);
     if (!flags) return QN_E_NOMEM;
     qn_status status = read_no_rope(f, family, c->num_hidden_layers, flags);
-    if (status == QN_OK) status = read_layer_types(f, family, c->num_hidden_layers, window, flags);
+    if (status == QN_OK) status = read_layer_types(f, family, types, c->num_hidden_layers, window, flags);
     if (family->last_is_full) flags[c->num_hidden_layers - 1].slides = 0;
     if (status == QN_OK && !(c->layers = qn_calloc((size_t)c->num_hidden_layers, sizeof *c->layers)))
         status = QN_E_NOMEM;
@@ -118,7 +115,7 @@ static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_mod
         if (sliding && window == 0)
             status = qn_fail(QN_E_FORMAT, "%s: layer %lld has sliding attention, but %s is missing", f->file,
                              (long long)i, qn_fields_label(f, "sliding_window", label, sizeof label));
-        c->layers[i] = (qn_layer_config){.mixer = flags[i].recurs ? QN_MIXER_DELTA : QN_MIXER_ATTENTION,
+        c->layers[i] = (qn_layer_config){.mixer = flags[i].mixer,
                                          .kind = sliding ? QN_LAYER_SLIDING : QN_LAYER_FULL,
                                          .window = sliding ? window : 0,
                                          .rope = flags[i].turns ? sliding : QN_ROPE_NONE,
@@ -127,6 +124,23 @@ static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_mod
     }
     qn_free(flags);
     return status;
+}
+
+static qn_status read_layers(const qn_fields *f, const qn_family *family, qn_model_config *c)
+{
+    const json_t *types;
+    json_t *made;
+    QN_TRY(qn_layer_list_read(f, family, c->num_hidden_layers, &types, &made));
+    qn_status status = make_layers(f, family, types, c);
+    json_decref(made);
+    return status;
+}
+
+static qn_status read_short_conv(const qn_fields *f, qn_short_conv_config *s)
+{
+    enum { KERNEL_MAX = 1024 };
+    QN_TRY(qn_fields_required_int(f, "conv_L_cache", 1, KERNEL_MAX, &s->conv_L_cache));
+    return qn_fields_bool(f, "conv_bias", &s->conv_bias, NULL);
 }
 
 static qn_status read_delta(const qn_fields *f, const qn_family *family, qn_delta_config *d)
@@ -313,5 +327,6 @@ qn_status qn_layer_config_read(const qn_source *src, const qn_family *family, co
     QN_TRY(read_rope_factors(src, f, c));
     if (family->latent) qn_latent_config_finish(c);
     if (family->delta != QN_DELTA_NEVER) QN_TRY(read_delta(f, family, &c->delta));
+    if (family->recurrent == QN_MIXER_SHORT_CONV) QN_TRY(read_short_conv(f, &c->short_conv));
     return read_short_positions(src, f, c);
 }

@@ -27,6 +27,7 @@ typedef enum {
     QN_WEIGHT_O_BIAS,                            /* [H] */
     QN_WEIGHT_Q_NORM,                            /* [D], or [Q] where all heads are normed at once */
     QN_WEIGHT_K_NORM,                            /* [D], or [K] */
+    QN_WEIGHT_HEAD_GATE,                         /* [num_attention_heads, H] */
     QN_WEIGHT_POST_ATTN_NORM,                    /* [H] after attention, before it is added */
     QN_WEIGHT_FFN_NORM,                          /* [H] before the feed-forward block */
     QN_WEIGHT_GATE,                              /* [F, H] */
@@ -52,7 +53,13 @@ typedef enum {
     QN_WEIGHT_DELTA_B,    /* [nv, H] */
     QN_WEIGHT_DELTA_QKVZ, /* [2 nk dk + 2 nv dv, H]: those of one key head in a row */
     QN_WEIGHT_DELTA_BA,   /* [2 nv, H], likewise */
-    QN_WEIGHT_DELTA_CONV, /* [2 nk dk + nv dv, 1, kernel] in files, one dimension here */
+    QN_WEIGHT_CONV,      /* [channels, 1, kernel] in files, one dimension here: of the causal convolution of a
+                             recurrent layer; of the delta net's 2 nk dk + nv dv channels */
+    QN_WEIGHT_CONV_BIAS, /* [channels] */
+    QN_WEIGHT_SHORT_IN,  /* [3 H, H]: b, c and x of the gated short convolution of H channels */
+    QN_WEIGHT_SHORT_IN_BIAS,     /* [3 H] */
+    QN_WEIGHT_SHORT_OUT,         /* [H, H] */
+    QN_WEIGHT_SHORT_OUT_BIAS,    /* [H] */
     QN_WEIGHT_DELTA_DT_BIAS,     /* [nv] */
     QN_WEIGHT_DELTA_A_LOG,       /* [nv] */
     QN_WEIGHT_DELTA_NORM,        /* [dv] */

@@ -31,17 +31,28 @@ static qn_array *add_to_stream(qn_scope *s, const qn_forward *f, qn_array *x, qn
     return qn_add(s, x, qn_scale(s, h, f->config->residual_scale));
 }
 
+/* What the layer makes of its rows by looking at others. */
+static qn_array *mixed(qn_scope *s, const qn_forward *f, qn_array *x, const qn_block_positions *at,
+                       common *all, int64_t i)
+{
+    switch (f->config->layers[i].mixer) {
+    case QN_MIXER_ATTENTION:
+        return qn_block_attention(s, f, x, at, &all->kv[f->groups->group_of[i]], i);
+    case QN_MIXER_LATENT:
+        return qn_block_latent_attention(s, f, x, at, i);
+    case QN_MIXER_DELTA:
+        return qn_block_gated_delta(s, f, x, i);
+    case QN_MIXER_SHORT_CONV:
+        return qn_block_short_conv(s, f, x, i);
+    }
+    return x;
+}
+
 static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *all, int64_t i)
 {
     int rope = f->config->layers[i].rope;
     const qn_block_positions at = {rope == QN_ROPE_NONE ? NULL : all->table[rope], all->query_scale};
-    qn_array *h = qn_block_norm(s, f, x, QN_WEIGHT_ATTN_NORM, i);
-    if (f->config->layers[i].mixer == QN_MIXER_DELTA)
-        h = qn_block_gated_delta(s, f, h, i);
-    else if (f->config->layers[i].mixer == QN_MIXER_LATENT)
-        h = qn_block_latent_attention(s, f, h, &at, i);
-    else
-        h = qn_block_attention(s, f, h, &at, &all->kv[f->groups->group_of[i]], i);
+    qn_array *h = mixed(s, f, qn_block_norm(s, f, x, QN_WEIGHT_ATTN_NORM, i), &at, all, i);
     x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));
     h = feed_forward(s, f, x, i);
     x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));

@@ -18,12 +18,13 @@ typedef struct {
 typedef struct {
     int n;
     qn_layer_group group[QN_LAYER_GROUPS_MAX];
-    int64_t n_recurrent;          /* layers with recurrent state in place of keys and values */
-    int64_t delta_offset;         /* of each of them: floats of a slot before the delta rule's state */
-    int64_t recurrent_floats;     /* of each of them in a slot: what the convolution keeps, then the delta
-                                     rule's state */
+    int64_t n_recurrent;      /* layers with a recurrent state */
+    int64_t rule_offset;      /* of each of them: floats of a slot before the state of its recurrence */
+    int64_t recurrent_floats; /* of each of them in a slot: what the convolution keeps, then the state of the
+                                     recurrence where it has one */
     int32_t *group_of, *index_of; /* [num_hidden_layers]: its group, and the place in it of the keys and
- values that it reads; -1 and its place among them for a recurrent layer */
+                                     values that it reads; -1 for a layer without */
+    int32_t *recurrent_of;        /* [num_hidden_layers]: its place among the recurrent ones; -1 for others */
 } qn_layer_groups;
 
 /* QN_E_UNSUPPORTED: more kinds of layers than groups. */

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "model/weights/weight_experts.h"
+#include "model/weights/weight_roles.h"
 
 struct qn_parameters {
     qn_scope *scope; /* owns the arrays */
@@ -226,8 +227,7 @@ static qn_status gather(loading *l, const qn_weights *w, const qn_model_config *
     for (int64_t i = 0; i < p->n_layers; i++)
         for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++)
             QN_TRY(load(l, qn_weights_get(w, (qn_weight_role)role, i),
-                        role == QN_WEIGHT_DELTA_CONV ? c->delta.linear_conv_kernel_dim : 0,
-                        &p->of_layer[i][role]));
+                        qn_weight_taps(c, i, (qn_weight_role)role), &p->of_layer[i][role]));
     for (int64_t i = 0; i < p->n_vision; i++) QN_TRY(load(l, qn_weights_vision(w, i), 0, &p->vision[i]));
     qn_dtype most = QN_DTYPE_F32;
     for (int d = 0; d < QN_DTYPE_COUNT; d++)

@@ -27,6 +27,7 @@ typedef enum {
     DIM_VD,
     DIM_O,
 
+    DIM_3H,
     DIM_NV_DV,
     DIM_2NV,
     DIM_V2,
@@ -57,6 +58,11 @@ typedef enum {
     IF_DELTA,
     IF_DELTA_SPLIT,
     IF_DELTA_BY_HEAD,
+    IF_CONV,
+    IF_CONV_BIAS,
+    IF_SHORT,
+    IF_SHORT_BIAS,
+    IF_HEAD_GATE,
     IF_LAYER_INPUT,
     IF_LAYER_SCALE,
     IF_MLP,
@@ -93,6 +99,7 @@ static const struct {
     [QN_WEIGHT_O_BIAS] = {{DIM_H}, IF_O_BIAS, 0},
     [QN_WEIGHT_Q_NORM] = {{DIM_Q_NORM}, IF_QK_NORM, 0},
     [QN_WEIGHT_K_NORM] = {{DIM_K_NORM}, IF_QK_NORM, 0},
+    [QN_WEIGHT_HEAD_GATE] = {{DIM_HEADS, DIM_H}, IF_HEAD_GATE, 0},
     [QN_WEIGHT_POST_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_POST_ATTN},
     [QN_WEIGHT_FFN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_PRE_FFN},
     [QN_WEIGHT_GATE] = {{DIM_F, DIM_H}, IF_MLP, 0},
@@ -116,7 +123,12 @@ static const struct {
     [QN_WEIGHT_DELTA_B] = {{DIM_NV, DIM_H}, IF_DELTA_SPLIT, 0},
     [QN_WEIGHT_DELTA_QKVZ] = {{DIM_QKVZ, DIM_H}, IF_DELTA_BY_HEAD, 0},
     [QN_WEIGHT_DELTA_BA] = {{DIM_2NV, DIM_H}, IF_DELTA_BY_HEAD, 0},
-    [QN_WEIGHT_DELTA_CONV] = {{DIM_CHANNELS, DIM_ONE, DIM_KERNEL}, IF_DELTA, 0},
+    [QN_WEIGHT_CONV] = {{DIM_CHANNELS, DIM_ONE, DIM_KERNEL}, IF_CONV, 0},
+    [QN_WEIGHT_CONV_BIAS] = {{DIM_CHANNELS}, IF_CONV_BIAS, 0},
+    [QN_WEIGHT_SHORT_IN] = {{DIM_3H, DIM_H}, IF_SHORT, 0},
+    [QN_WEIGHT_SHORT_IN_BIAS] = {{DIM_3H}, IF_SHORT_BIAS, 0},
+    [QN_WEIGHT_SHORT_OUT] = {{DIM_H, DIM_H}, IF_SHORT, 0},
+    [QN_WEIGHT_SHORT_OUT_BIAS] = {{DIM_H}, IF_SHORT_BIAS, 0},
     [QN_WEIGHT_DELTA_DT_BIAS] = {{DIM_NV}, IF_DELTA, 0},
     [QN_WEIGHT_DELTA_A_LOG] = {{DIM_NV}, IF_DELTA, 0},
     [QN_WEIGHT_DELTA_NORM] = {{DIM_DV}, IF_DELTA, 0},
@@ -192,9 +204,11 @@ static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim 
     case DIM_ONE:
         return 1;
     case DIM_CHANNELS:
-        return 2 * nk_dk + nv_dv;
+        return l->mixer == QN_MIXER_SHORT_CONV ? c->hidden_size : 2 * nk_dk + nv_dv;
     case DIM_KERNEL:
-        return delta->linear_conv_kernel_dim;
+        return l->mixer == QN_MIXER_SHORT_CONV ? c->short_conv.conv_L_cache : delta->linear_conv_kernel_dim;
+    case DIM_3H:
+        return 3 * c->hidden_size;
     case DIM_NV:
         return delta->linear_num_value_heads;
     case DIM_2NV:
@@ -231,6 +245,11 @@ int qn_weight_shape(const qn_model_config *c, int64_t layer, qn_weight_role role
     return n;
 }
 
+int64_t qn_weight_taps(const qn_model_config *c, int64_t layer, qn_weight_role role)
+{
+    return roles[role].shape[2] == DIM_KERNEL ? dim_size(c, &c->layers[layer], DIM_KERNEL) : 0;
+}
+
 static qn_weight_presence strictly(int is_there)
 {
     return is_there ? QN_WEIGHT_NEEDED : QN_WEIGHT_NEVER;
@@ -256,7 +275,7 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
 {
     const qn_layer_config *l = &c->layers[layer];
     const int attends = l->mixer == QN_MIXER_ATTENTION, latent = l->mixer == QN_MIXER_LATENT,
-              recurs = l->mixer == QN_MIXER_DELTA;
+              recurs = l->mixer == QN_MIXER_DELTA, convolves = l->mixer == QN_MIXER_SHORT_CONV;
     if (l->kv_layer != layer && (is_of_key(role) || is_of_value(role))) return QN_WEIGHT_UNUSED;
     if (l->value_is_key && is_of_value(role)) return QN_WEIGHT_NEVER;
     switch (roles[role].need) {
@@ -271,9 +290,19 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
     case IF_QKV_BIAS:
         return attends ? loosely(c->attention_bias) : QN_WEIGHT_NEVER;
     case IF_O_BIAS:
-        return recurs ? QN_WEIGHT_NEVER : loosely(c->attention_output_bias);
+        return attends || latent ? loosely(c->attention_output_bias) : QN_WEIGHT_NEVER;
     case IF_O:
-        return strictly(!recurs);
+        return strictly(attends || latent);
+    case IF_HEAD_GATE:
+        return strictly(attends && c->attn_head_gate);
+    case IF_CONV:
+        return strictly(recurs || convolves);
+    case IF_CONV_BIAS:
+        return strictly(convolves && c->short_conv.conv_bias);
+    case IF_SHORT:
+        return strictly(convolves);
+    case IF_SHORT_BIAS:
+        return strictly(convolves && c->short_conv.conv_bias);
     case IF_Q:
         return strictly(attends || (latent && !c->latent.q_lora_rank));
     case IF_LATENT:

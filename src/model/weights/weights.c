@@ -277,7 +277,7 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
     if (n_dims == 2) QN_TRY(join(src, c, w, shape, &v));
     if (qn_source_get_kind(src) == QN_SOURCE_RAW) QN_TRY(shape_raw(w, shape, n_dims, &v));
     QN_TRY(check_view(v, shape, n_dims));
-    if (role == QN_WEIGHT_DELTA_CONV) QN_TRY(show_as(w, 1, &v));
+    if (qn_weight_taps(c, layer, role)) QN_TRY(show_as(w, 1, &v));
     if (is_of_heads(role)) QN_TRY(show_heads(c, w, role, &v));
     *out = v;
     return QN_OK;

@@ -30,9 +30,8 @@ static void check_whole(const qn_test_weights *m, const char *name)
     static const qn_weight_role dense[] = {QN_WEIGHT_GATE, QN_WEIGHT_UP, QN_WEIGHT_DOWN};
     static const qn_weight_role expert[] = {QN_WEIGHT_ROUTER, QN_WEIGHT_EXPERT_GATE, QN_WEIGHT_EXPERT_UP,
                                             QN_WEIGHT_EXPERT_DOWN};
-    static const qn_weight_role recurrent[] = {QN_WEIGHT_DELTA_CONV, QN_WEIGHT_DELTA_DT_BIAS,
-                                               QN_WEIGHT_DELTA_A_LOG, QN_WEIGHT_DELTA_NORM,
-                                               QN_WEIGHT_DELTA_OUT};
+    static const qn_weight_role recurrent[] = {QN_WEIGHT_CONV, QN_WEIGHT_DELTA_DT_BIAS, QN_WEIGHT_DELTA_A_LOG,
+                                               QN_WEIGHT_DELTA_NORM, QN_WEIGHT_DELTA_OUT};
     static const qn_weight_role latent[] = {QN_WEIGHT_LATENT_KV_A, QN_WEIGHT_LATENT_KV_A_NORM,
                                             QN_WEIGHT_LATENT_K_B, QN_WEIGHT_LATENT_V_B};
     static const struct {

@@ -1,6 +1,7 @@
 /* Trained arrays in the places of a graph where a model's weights are read. */
 #include <stdio.h>
 
+#include "model/weights/weight_roles.h"
 #include "train/step/trainable.h"
 
 typedef struct {
@@ -67,9 +68,9 @@ static qn_status bind_weight(const binding *b, int64_t i)
 {
     const qn_trainable_array *a = &b->t->arrays[i];
     qn_array *weight = b->arrays[i];
-    if (a->role ==
-        QN_WEIGHT_DELTA_CONV) { /* files have [channels, taps], SHORT_CONV reads [taps, channels] */
-        const int64_t taps = b->base->config.delta.linear_conv_kernel_dim;
+    const int64_t taps =
+        a->role < QN_WEIGHT_MODEL_COUNT ? 0 : qn_weight_taps(&b->base->config, a->layer, a->role);
+    if (taps) { /* files have [channels, taps], SHORT_CONV reads [taps, channels] */
         const qn_shape file = qn_shape_make(2, (int64_t[]){a->n / taps, taps});
         weight = qn_transpose(b->scope, qn_reshape_sym(b->scope, weight, file));
     }

@@ -48,6 +48,16 @@ qn_array *qn_block_attend(qn_scope *s, const qn_forward *f, const qn_params_atte
 /* Attention over latents: config.h's qn_latent_config. */
 qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *x,
                                     const qn_block_positions *at, int64_t layer);
+/* A recurrent primitive over inputs in[0..n), which become n + 3, with the layer's slot from how.offset floats on; or
+ * n + 1, where every sequence starts from zero. */
+qn_array *qn_block_recurrent(qn_scope *s, const qn_forward *f, qn_prim prim, qn_params_recurrent how, int n,
+                             qn_array **in, int64_t layer);
+/* A causal convolution of each channel of x over the rows of its sequence, plus the bias where there is one. offset:
+ * in floats, of what it keeps in the layer's slot. */
+qn_array *qn_block_conv(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
+                        qn_weight_role bias, int64_t offset, int64_t layer);
+/* The gated short convolution: config.h's qn_short_conv_config. */
+qn_array *qn_block_short_conv(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 /* The gated delta net with its state: config.h's qn_delta_config. */
 qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 /* The config's activation. */

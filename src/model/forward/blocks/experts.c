@@ -55,8 +55,7 @@ void qn_block_route(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer
     *share = qn_take_along(s, scores, *ids);
     if (c->norm_topk_prob) {
         qn_array *sum = qn_sum(s, *share, 1);
-        /* Sigmoids may all be 0; softmax has a share of 1 / num_experts at least. */
-        if (c->score == QN_SCORE_SIGMOID) sum = qn_add(s, sum, qn_scalar(s, 1e-20f));
+        if (c->topk_norm_eps > 0) sum = qn_add(s, sum, qn_scalar(s, c->topk_norm_eps));
         *share = qn_div(s, *share, sum);
     }
     *share = qn_scale(s, *share, c->routed_scaling_factor);

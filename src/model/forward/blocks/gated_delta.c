@@ -51,19 +51,6 @@ static projected project(qn_scope *s, const qn_forward *f, qn_array *x, int64_t 
         .b = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_B, QN_WEIGHT_ROLE_COUNT, layer)};
 }
 
-/* prim over inputs in[0..n), which become n + 3, with the layer's state from `offset` floats on; or n + 1,
- * where every sequence starts from zero. */
-static qn_array *recurrent(qn_scope *s, const qn_forward *f, qn_prim prim, int64_t offset, int n,
-                           qn_array **in, int64_t layer)
-{
-    qn_params p = {.recurrent = {f->recurrent, f->groups->index_of[layer], offset}};
-    in[n] = f->row_begin;
-    if (!f->recurrent) return qn_apply(s, prim, &p, n + 1, in, NULL, QN_DTYPE_F32);
-    in[n + 1] = f->slots;
-    in[n + 2] = f->reset;
-    return qn_apply(s, prim, &p, n + 3, in, NULL, QN_DTYPE_F32);
-}
-
 /* Heads [R, n, dim] at `begin` of x [R, ..], each times length / sqrt(sum(x^2) + 1e-6): an RMS norm of
  * another epsilon. */
 static qn_array *unit_heads(qn_scope *s, qn_array *x, int64_t begin, int64_t n, int64_t dim, float length)
@@ -78,8 +65,7 @@ qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, in
     const int64_t nk = d->linear_num_key_heads, dk = d->linear_key_head_dim, nv = d->linear_num_value_heads,
                   dv = d->linear_value_head_dim;
     projected in = project(s, f, x, layer);
-    qn_array *conv[5] = {in.qkv, qn_forward_weight(f, QN_WEIGHT_DELTA_CONV, layer)};
-    qn_array *mixed = recurrent(s, f, QN_PRIM_SHORT_CONV, 0, 2, conv, layer);
+    qn_array *mixed = qn_block_conv(s, f, in.qkv, QN_WEIGHT_CONV, QN_WEIGHT_CONV_BIAS, 0, layer);
     mixed = qn_label(s, qn_unary(s, QN_PRIM_SILU, mixed), "conv");
 
     qn_array *g = qn_add(s, in.a, qn_forward_weight(f, QN_WEIGHT_DELTA_DT_BIAS, layer));
@@ -90,7 +76,8 @@ qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, in
     qn_array *delta[8] = {
         unit_heads(s, mixed, 0, nk, dk, 1 / sqrtf((float)dk)), unit_heads(s, mixed, nk * dk, nk, dk, 1),
         qn_reshape_rows(s, v, 2, (int64_t[]){nv, dv}), g, qn_unary(s, QN_PRIM_SIGMOID, in.b)};
-    qn_array *o = recurrent(s, f, QN_PRIM_GATED_DELTA, f->groups->delta_offset, 5, delta, layer);
+    qn_array *o = qn_block_recurrent(
+        s, f, QN_PRIM_GATED_DELTA, (qn_params_recurrent){.offset = f->groups->rule_offset}, 5, delta, layer);
     o = qn_label(s, o, "delta");
     o = qn_rms_norm(s, o, qn_forward_weight(f, QN_WEIGHT_DELTA_NORM, layer), f->config->rms_norm_eps, 0);
     o = flat(s, qn_mul(s, o, qn_unary(s, QN_PRIM_SILU, in.z)), nv * dv);

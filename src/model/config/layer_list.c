@@ -1,0 +1,123 @@
+#include "model/config/layer_list.h"
+
+#include <string.h>
+
+#include "base/json/json.h"
+#include "base/mem.h"
+
+enum { LABEL_MAX = 160 };
+
+static const char full[] = "full_attention", sliding[] = "sliding_attention", linear[] = "linear_attention",
+                  conv[] = "conv";
+
+/* How files call a recurrent layer of the family. */
+static const char *recurrent_name(const qn_family *family)
+{
+    return family->recurrent == QN_MIXER_SHORT_CONV ? conv : linear;
+}
+
+/* A list of n_layers names: names[i] of layer i; NULL fails. */
+static qn_status list_of(int64_t n_layers, const char *(*name)(const void *of, int64_t i), const void *of,
+                         json_t **made)
+{
+    json_t *list = json_array();
+    for (int64_t i = 0; list && i < n_layers; i++)
+        if (json_array_append_new(list, json_string(name(of, i)))) {
+            json_decref(list);
+            list = NULL;
+        }
+    if (!list) return qn_fail_nomem((size_t)n_layers * sizeof *list);
+    *made = list;
+    return QN_OK;
+}
+
+static const char *name_in_turn(const void *of, int64_t i)
+{
+    (void)of;
+    return i % 4 == 2 ? full : i % 4 == 0 && i > 0 ? sliding : conv;
+}
+
+/* 1 where `indices`, NULL or an array of numbers, has i. */
+static int names_index(const json_t *indices, int64_t i)
+{
+    for (size_t k = 0; k < json_array_size(indices); k++)
+        if (json_integer_value(json_array_get(indices, k)) == i) return 1;
+    return 0;
+}
+
+static const char *name_by_index(const void *of, int64_t i)
+{
+    const json_t *indices = of;
+    return names_index(indices, i) ? full : conv;
+}
+
+static const char *name_full(const void *of, int64_t i)
+{
+    (void)of;
+    (void)i;
+    return full;
+}
+
+static qn_status check_indices(const qn_fields *f, const char *name, const json_t *indices)
+{
+    char label[LABEL_MAX];
+    qn_fields_label(f, name, label, sizeof label);
+    if (!json_is_array(indices))
+        return qn_fail(QN_E_FORMAT, "%s: %s: expected an array of layers", f->file, label);
+    for (size_t i = 0; i < json_array_size(indices); i++)
+        if (!json_is_integer(json_array_get(indices, i)))
+            return qn_fail(QN_E_FORMAT, "%s: %s[%zu] is not a layer", f->file, label, i);
+    return QN_OK;
+}
+
+static qn_status by_indices(const qn_fields *f, int64_t n_layers, json_t **made)
+{
+    static const char name[] = "full_attn_idxs";
+    const json_t *indices = qn_fields_get(f, name);
+    if (!indices || json_is_null(indices)) return list_of(n_layers, name_full, NULL, made);
+    QN_TRY(check_indices(f, name, indices));
+    return list_of(n_layers, name_by_index, indices, made);
+}
+
+qn_status qn_layer_list_read(const qn_fields *f, const qn_family *family, int64_t n_layers,
+                             const json_t **types, json_t **made)
+{
+    static const char name[] = "layer_types";
+    const json_t *said = qn_fields_get(f, name);
+    char label[LABEL_MAX];
+    *made = NULL;
+    *types = said && !json_is_null(said) ? said : NULL;
+    if (*types || family->recurrent == QN_MIXER_ATTENTION) return QN_OK;
+    switch (family->recur) {
+    case QN_RECUR_INTERVAL:
+        return QN_OK;
+    case QN_RECUR_INDEXED:
+        QN_TRY(by_indices(f, n_layers, made));
+        break;
+    case QN_RECUR_TURNS:
+        QN_TRY(list_of(n_layers, name_in_turn, NULL, made));
+        break;
+    case QN_RECUR_LISTED:
+        return qn_fail(QN_E_FORMAT, "%s: %s is missing", f->file,
+                       qn_fields_label(f, name, label, sizeof label));
+    }
+    *types = *made;
+    return QN_OK;
+}
+
+int qn_layer_list_mixer(const qn_family *family, const char *name)
+{
+    /* "attention" was the name before transformers 5. */
+    if (strcmp(name, full) == 0 || strcmp(name, "attention") == 0 || strcmp(name, sliding) == 0)
+        return QN_MIXER_ATTENTION;
+    if (family->recurrent != QN_MIXER_ATTENTION && strcmp(name, recurrent_name(family)) == 0)
+        return (int)family->recurrent;
+    return -1;
+}
+
+const char *qn_layer_list_known(const qn_family *family)
+{
+    if (family->recurrent == QN_MIXER_ATTENTION) return "full_attention, sliding_attention";
+    return family->recurrent == QN_MIXER_SHORT_CONV ? "full_attention, sliding_attention, conv"
+                                                    : "full_attention, sliding_attention, linear_attention";
+}
