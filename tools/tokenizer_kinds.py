@@ -15,8 +15,11 @@ import json
 import os
 import random
 import sys
+import tempfile
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tools"))
@@ -35,6 +38,7 @@ def page_lines():
 
 
 LINES = page_lines()
+is_small = False
 
 
 def letter(r, low, high):
@@ -153,6 +157,68 @@ def normalized(*steps):
     return t
 
 
+def charsmap(rule):
+    """The precompiled map of one of SentencePiece's rules."""
+    with tempfile.TemporaryDirectory() as d:
+        train_pieces(d, model_type="char", vocab_size=200, normalization_rule_name=rule)
+        return read_pieces(d).normalizer_spec.precompiled_charsmap
+
+
+# The stored set has a map of a few rules, because one of SentencePiece's takes 240 kB.
+FEW_RULES = {"\u00a0": " ", "\u3000": " ", "\t": " ", "\n": " ", "\u200b": " ", "\u0001": "", "\ufb01": "fi",
+             "\uff21": "A", "e\u0301": "\u00e9", "\u00aa": "a", "\u00bd": "1\u20442", "\u1112\u1161\u11ab": "\ud55c",
+             "A": "a", "\u0130": "i\u0307", "...": "\u2026", "..": "\u2025", "\u2126": "\u03a9",
+             "\ufdfa": "\u0635\u0644\u0649 \u0627\u0644\u0644\u0647"}
+
+
+def few_rules(folder):
+    path = os.path.join(folder, "rules.tsv")
+    with open(path, "w") as f:
+        for source, to in FEW_RULES.items():
+            f.write("\t".join(" ".join("%X" % ord(c) for c in text) for text in (source, to)) + "\n")
+    return path
+
+
+def train_pieces(folder, **options):
+    if is_small and options.get("normalization_rule_name", "nmt_nfkc") != "identity":
+        options.pop("normalization_rule_name", None)
+        options["normalization_rule_tsv"] = few_rules(folder)
+    text = os.path.join(folder, "text.txt")
+    with open(text, "w") as f:
+        f.write("\n".join(line.replace("\n", " ") for line in LINES))
+    given = {"model_type": "unigram", "vocab_size": 1200, "character_coverage": 0.99, "minloglevel": 2,
+             "num_threads": 1, "hard_vocab_limit": False, **options}
+    sentencepiece.SentencePieceTrainer.train(input=text, model_prefix=os.path.join(folder, "m"), **given)
+
+
+def read_pieces(folder):
+    model = sentencepiece_model_pb2.ModelProto()
+    with open(os.path.join(folder, "m.model"), "rb") as f:
+        model.ParseFromString(f.read())
+    return model
+
+
+def xlmr(rule, scheme="always", byte_fallback=False, split=True):
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    t = Tokenizer(models.Unigram())
+    t.normalizer = normalizers.Sequence([normalizers.Precompiled(charsmap(rule)),
+                                         normalizers.Replace(Regex(" {2,}"), " ")])
+    t.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=split)
+    t.decoder = decoders.Metaspace(prepend_scheme=scheme, split=split)
+    t.train_from_iterator(LINES, trainers.UnigramTrainer(vocab_size=1000, special_tokens=special, unk_token="<unk>",
+                                                         show_progress=False))
+    if byte_fallback:
+        model = json.loads(t.to_str())["model"]
+        vocab = [tuple(v) for v in model["vocab"]] + [("<0x%02X>" % i, -20.0) for i in range(256)]
+        t.model = models.Unigram(vocab, model["unk_id"], True)
+        t.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme=scheme)])
+    ids = [(name, t.token_to_id(name)) for name in ("<s>", "</s>")]
+    t.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>",
+                                                     special_tokens=ids)
+    return t
+
+
+XLMR = ["<s>", "</s>", "<mask>", "<unk>"]
 BERT = ["[CLS]", "[SEP]", "[UNK]", "[MASK]", "##a", "[cls]"]
 KINDS = {
     "bert": lambda *a: json_kind(*a, bert(lowercase=True), BERT),
@@ -162,6 +228,9 @@ KINDS = {
     "roberta": lambda *a: json_kind(*a, roberta(), ["<s>", "</s>", "<mask>"]),
     "nfkd": lambda *a: json_kind(*a, normalized(normalizers.NFKD(), normalizers.StripAccents(),
                                                 normalizers.Lowercase()), ["[UNK]"]),
+    "xlmr": lambda *a: json_kind(*a, xlmr("nmt_nfkc"), XLMR),
+    "xlmr_fold": lambda *a: json_kind(*a, xlmr("nfkc_cf", "first"), XLMR),
+    "xlmr_bytes": lambda *a: json_kind(*a, xlmr("nmt_nfkc_cf", "never", True, False), XLMR),
     "nfkc": lambda *a: json_kind(*a, normalized(normalizers.NFKC()), ["[UNK]"]),
 }
 
@@ -170,7 +239,9 @@ def main():
     if len(sys.argv) < 3:
         print(__doc__)
         return 2
+    global is_small
     out, count = sys.argv[1], int(sys.argv[2])
+    is_small = count < 1000
     for name in sys.argv[3:] or KINDS:
         KINDS[name](out, name, count)
     return 0

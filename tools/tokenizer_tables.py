@@ -4,12 +4,17 @@
     tools/tokenizer_tables.py
 
 Each part of that package knows another version of Unicode, from 8 to 17, so the classes are asked from the package
-itself (`pip install tokenizers unicodedata2`). Run the script again when a newer package says something else.
+itself (`pip install tokenizers sentencepiece protobuf unicodedata2`). Run the script again when a newer package
+says something else.
 """
 import os
+import unicodedata as old_unicode
 
+import tokenizer_kinds
 import unicodedata2 as unicode
 from tokenizers import Regex, normalizers, pre_tokenizers
+
+assert old_unicode.unidata_version < "15.1", "an older Python is needed, such as 3.11"
 
 OUT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
                    "src/text/tokenizer/split/reference_tables.c")
@@ -55,6 +60,12 @@ def inert():
     return found
 
 
+def late_extends():
+    """What joins the letter before it, and is younger than this Python: a map makes one text of such a cluster."""
+    normalize = normalizers.Precompiled(tokenizer_kinds.charsmap("nfkc_cf")).normalize_str
+    return {c for c in ALL if old_unicode.category(chr(c)) == "Cn" and normalize("A" + chr(c)) == "a"}
+
+
 def check_normalized(skipped):
     for form in ("NFC", "NFD", "NFKC", "NFKD"):
         normalize = getattr(normalizers, form)().normalize_str
@@ -78,9 +89,7 @@ def lowercase():
 
 
 def unicode_age(c):
-    import unicodedata
-    assert unicodedata.unidata_version < "15.1", "an older Python is needed"
-    return 0 if unicodedata.category(chr(c)) != "Cn" and chr(c).lower() != chr(c) else 16
+    return 0 if old_unicode.category(chr(c)) != "Cn" and chr(c).lower() != chr(c) else 16
 
 
 def ranges(found):
@@ -103,6 +112,7 @@ def main():
         ("qn_punctuation", split_off(pre_tokenizers.Punctuation("removed"))),
         ("qn_digits", digits()),
         ("qn_never_normalized", skipped),
+        ("qn_late_extends", late_extends()),
         ("qn_letters", matched(r"\p{L}")),
         ("qn_numbers", matched(r"\p{N}")),
     ]

@@ -11,6 +11,7 @@
 typedef struct {
     const qn_tokenizer *t;
     qn_bpe_scratch *bpe;
+    qn_unigram_scratch unigram;
     qn_regex_match *match;
     qn_buf text, spare; /* of the normalizer */
     qn_pieces pieces, spare_pieces;
@@ -48,6 +49,7 @@ void qn_tokenizer_free(qn_tokenizer *t)
     qn_vocab_free(&t->vocab);
     qn_bpe_free(t->bpe);
     qn_wordpiece_free(t->wordpiece);
+    qn_unigram_free(t->unigram);
     qn_normalizer_free(t->normalizer);
     qn_pretokenizer_free(t->pretokenizer);
     qn_decoder_free(t->decoder);
@@ -141,6 +143,7 @@ qn_status qn_tokenizer_finish(qn_tokenizer *t)
     };
     if (t->bpe) QN_TRY(qn_bpe_finish(t->bpe));
     if (t->wordpiece) QN_TRY(named(t, qn_wordpiece_finish(t->wordpiece)));
+    if (t->unigram) QN_TRY(named(t, qn_unigram_finish(t->unigram)));
     if (t->has_mixed)
         for (size_t i = 0; i < t->added.n; i++) QN_TRY(qn_added_add(&t->added_mixed, &t->added.tokens[i]));
     qn_added_finish(&t->added);
@@ -178,6 +181,7 @@ static qn_status encode_word(encoder *e, const char *word, size_t n)
 {
     const qn_tokenizer *t = e->t;
     if (t->wordpiece) return qn_wordpiece_encode(t->wordpiece, word, n, &e->ids);
+    if (t->unigram) return qn_unigram_encode(t->unigram, word, n, &e->unigram, &e->ids);
     return qn_bpe_encode(t->bpe, word, n, e->bpe, &e->ids);
 }
 
@@ -369,6 +373,7 @@ out:
     qn_pieces_free(&e.pieces);
     qn_pieces_free(&e.spare_pieces);
     qn_regex_match_free(e.match);
+    qn_unigram_scratch_free(&e.unigram);
     qn_bpe_scratch_free(e.bpe);
     return status;
 }

@@ -1,6 +1,6 @@
 /* The tokenizer: text to token ids and back, exactly as the file that describes it says.
  *
- * A tokenizer.json's normalizer, pre-tokenizer, model (BPE, WordPiece), post-processor and decoder are executed as
+ * A tokenizer.json's normalizer, pre-tokenizer, model (BPE, WordPiece, Unigram), post-processor and decoder are executed as
  * they are; a component that is not known is refused by its name. A GGUF brings vocabulary, merges or scores and
  * the name of its pre-tokenizer.
  *

@@ -6,6 +6,7 @@
 #include "text/tokenizer/added.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/detokenize.h"
+#include "text/tokenizer/model/unigram.h"
 #include "text/tokenizer/model/wordpiece.h"
 #include "text/tokenizer/split/normalize.h"
 #include "text/tokenizer/split/pretokenize.h"
@@ -34,6 +35,7 @@ struct qn_tokenizer {
     /* One of these is the model. */
     qn_bpe *bpe;
     qn_wordpiece *wordpiece;
+    qn_unigram *unigram;
     qn_normalizer *normalizer;
     qn_pretokenizer *pretokenizer;
     qn_decoder *decoder;

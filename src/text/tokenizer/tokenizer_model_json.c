@@ -1,8 +1,10 @@
 #include "text/tokenizer/tokenizer_model_json.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/c_locale.h"
 #include "base/json/json.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -282,16 +284,84 @@ static qn_status build_wordpiece(const qn_model_json *m, qn_tokenizer *t)
     return status;
 }
 
+/* [["text", score], ...]: a text given twice has the later id. */
+static qn_status read_scored(qn_json_pull *p, qn_vocab *v, int32_t id, double *score)
+{
+    qn_json_text text, number;
+    int more;
+    QN_TRY(qn_json_pull_enter(p, '['));
+    QN_TRY(qn_json_pull_element(p, &more));
+    if (!more) return qn_json_pull_fail(p, "a piece has no text");
+    QN_TRY(qn_json_pull_string(p, &text));
+    QN_TRY(qn_vocab_add(v, id, text.data, text.n, 0));
+    QN_TRY(qn_json_pull_element(p, &more));
+    if (!more) return qn_json_pull_fail(p, "a piece has no score");
+    char first = qn_json_pull_peek(p);
+    QN_TRY(qn_json_pull_skip(p, &number));
+    if (first != '-' && (first < '0' || first > '9')) return qn_json_pull_fail(p, "a score is not a number");
+    *score = qn_parse_real(number.data, NULL); /* more text follows, so the number ends */
+    if (!isfinite(*score)) return qn_json_pull_fail(p, "a score is out of range");
+    QN_TRY(qn_json_pull_element(p, &more));
+    return more ? qn_json_pull_fail(p, "a piece has more than a text and a score") : QN_OK;
+}
+
+static qn_status read_pieces(const qn_model_json *m, qn_tokenizer *t, double **scores, double *lowest)
+{
+    qn_json_pull p;
+    int more;
+    size_t capacity = 0, n = 0;
+    open_part(m, m->vocab, &p);
+    qn_status status = qn_vocab_init(&t->vocab, m->vocab.n / TYPICAL_ENTRY, m->vocab.n / 2);
+    if (status == QN_OK) status = qn_json_pull_enter(&p, '[');
+    while (status == QN_OK && (status = qn_json_pull_element(&p, &more)) == QN_OK && more) {
+        if (n == capacity) {
+            capacity = capacity ? 2 * capacity : 1024;
+            double *grown = qn_realloc(*scores, capacity * sizeof *grown);
+            if (!grown) {
+                status = QN_E_NOMEM;
+                break;
+            }
+            *scores = grown;
+        }
+        status = read_scored(&p, &t->vocab, (int32_t)n, &(*scores)[n]);
+        if (status == QN_OK && (*scores)[n] < *lowest) *lowest = (*scores)[n];
+        n++;
+    }
+    if (status == QN_OK && n == 0) status = qn_fail(QN_E_FORMAT, "%s: model.vocab is empty", m->what);
+    qn_json_pull_free(&p);
+    return status;
+}
+
+static qn_status build_unigram(const qn_model_json *m, qn_tokenizer *t)
+{
+    qn_unigram_options o = {.unk_id = -1, .byte_fallback = m->byte_fallback, .min_score = INFINITY};
+    double *scores = NULL;
+    int64_t unk_id = -1;
+    if (!m->vocab.data) return qn_fail(QN_E_FORMAT, "%s: model has no vocab", m->what);
+    qn_status status = read_pieces(m, t, &scores, &o.min_score);
+    if (status == QN_OK && !missing(m->unk_id))
+        status = read_integer(m, m->unk_id, (int64_t)t->vocab.n_ids - 1, &unk_id);
+    if (status == QN_OK) {
+        o.unk_id = t->unk_id = (int32_t)unk_id;
+        status = qn_unigram_new(&t->vocab, &o, scores, &t->unigram);
+    }
+    if (status != QN_OK) qn_free(scores);
+    return status;
+}
+
 qn_status qn_model_json_build(const qn_model_json *m, qn_tokenizer *t)
 {
     static const struct {
         const char *type;
         qn_status (*build)(const qn_model_json *m, qn_tokenizer *t);
-    } kinds[] = {{"BPE", build_bpe}, {"WordPiece", build_wordpiece}};
+    } kinds[] = {{"BPE", build_bpe}, {"WordPiece", build_wordpiece}, {"Unigram", build_unigram}};
     qn_buf type = {0};
     qn_status status = read_string(m, m->type, &type);
     if (status == QN_OK && !type.length) /* files of before there was a type */
-        qn_buf_puts(&type, !m->merges.data && m->max_chars.data ? "WordPiece" : "BPE");
+        qn_buf_puts(&type, m->merges.data      ? "BPE"
+                           : m->max_chars.data ? "WordPiece"
+                           : m->unk_id.data    ? "Unigram"
+                                               : "BPE");
     if (status == QN_OK) status = type.status;
     size_t i = 0, n_kinds = sizeof kinds / sizeof kinds[0];
     while (status == QN_OK && i < n_kinds && strcmp(kinds[i].type, type.data) != 0) i++;

@@ -13,6 +13,8 @@ enum {
     QN_TOKEN_ADDED = 2,    /* matched in the text before the model sees it */
     QN_TOKEN_HIDDEN = 4,   /* the model must never produce it from text */
     QN_TOKEN_BYTE = 8,     /* stands for one byte, <0xNN> */
+    QN_TOKEN_WHOLE = 32,   /* SentencePiece's user-defined pieces: taken wherever they stand */
+    QN_TOKEN_UNUSED = 64,  /* SentencePiece: never given, merges may pass through it */
     QN_TOKEN_RESPELT = 16, /* decodes to the normalized form of its text, which the tokenizer keeps */
 };
 

@@ -2,10 +2,12 @@
 
 #include <string.h>
 
+#include "base/base64.h"
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "text/tokenizer/split/byte_level.h"
+#include "text/tokenizer/split/charsmap.h"
 #include "text/tokenizer/split/reference.h"
 #include "text/tokenizer/split/unicode.h"
 
@@ -29,6 +31,7 @@ typedef enum {
     BYTE_LEVEL,
     BERT_CLEAN,   /* controls go, white space becomes a space */
     BERT_CHINESE, /* a space on both sides */
+    PRECOMPILED,
 } step_kind;
 
 typedef struct {
@@ -41,6 +44,7 @@ typedef struct {
     char *literal; /* REPLACE: of what, or NULL and regex */
     size_t n_literal;
     qn_regex *regex;
+    qn_charsmap map; /* PRECOMPILED */
 } step;
 
 struct qn_normalizer {
@@ -135,6 +139,18 @@ static qn_status add_bert(qn_normalizer *z, const char *what, const json_t *valu
     return given[LOWER] ? new_step(z, what, LOWERCASE, &s) : QN_OK;
 }
 
+static qn_status read_map(const char *what, const json_t *value, qn_charsmap *map)
+{
+    const json_t *text = json_object_get(value, "precompiled_charsmap");
+    qn_buf bytes = {0};
+    if (!json_is_string(text))
+        return qn_fail(QN_E_FORMAT, "%s: normalizer Precompiled: precompiled_charsmap is not a text", what);
+    qn_status status = qn_base64_decode(json_string_value(text), json_string_length(text), &bytes);
+    if (status == QN_OK) status = qn_charsmap_read(bytes.data, bytes.length, map);
+    qn_buf_free(&bytes);
+    return status == QN_E_FORMAT ? qn_fail_prefix(status, "%s: normalizer Precompiled", what) : status;
+}
+
 static qn_status add(qn_normalizer *z, const char *what, const json_t *value, int depth)
 {
     const char *type = json_string_value(json_object_get(value, "type"));
@@ -165,6 +181,9 @@ static qn_status add(qn_normalizer *z, const char *what, const json_t *value, in
         s->marks = &qn_accents;
     } else if (strcmp(type, "ByteLevel") == 0) {
         s->kind = BYTE_LEVEL;
+    } else if (strcmp(type, "Precompiled") == 0) {
+        s->kind = PRECOMPILED;
+        return read_map(what, value, &s->map);
     } else if (strcmp(type, "Strip") == 0) {
         s->kind = STRIP;
         s->left = json_is_true(json_object_get(value, "strip_left"));
@@ -207,6 +226,7 @@ void qn_normalizer_free(qn_normalizer *z)
         qn_free(z->steps[i].text);
         qn_free(z->steps[i].literal);
         qn_regex_free(z->steps[i].regex);
+        qn_charsmap_free(&z->steps[i].map);
     }
     qn_free(z);
 }
@@ -463,6 +483,9 @@ static qn_status run_step(const step *s, qn_regex_match *m, const qn_buf *in, qn
         break;
     case BERT_CLEAN:
         bert_clean(in, out);
+        break;
+    case PRECOMPILED:
+        qn_charsmap_clusters(&s->map, in->data, in->length, out);
         break;
     case BERT_CHINESE:
         bert_chinese(in, out);
