@@ -134,8 +134,10 @@ static void on_signal(evutil_socket_t number, short what, void *user)
 static void say_where(const qn_server *s)
 {
     char url[QN_HTTP_URL_MAX];
-    qn_http_server_url(&s->http, url);
-    if (s->options->say && url[0]) s->options->say(s->options->user, url);
+    for (size_t i = 0; i < s->http.n_listeners; i++) {
+        qn_http_server_url(&s->http, i, url);
+        if (s->options->say && url[0]) s->options->say(s->options->user, url);
+    }
 }
 
 static qn_status start(running *r)

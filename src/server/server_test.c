@@ -58,8 +58,9 @@ static void say(void *user, const char *url)
 
 static void *serve(void *arg)
 {
+    static const char *const hosts[] = {"127.0.0.1"};
     const qn_server_options o = {
-        .http = {.host = "127.0.0.1", .body_max_bytes = 1 << 20, .read_timeout_ms = 60000},
+        .http = {.hosts = hosts, .n_hosts = 1, .body_max_bytes = 1 << 20, .read_timeout_ms = 60000},
         .model_name = "mock",
         .open = open_mock,
         .save = save_nothing,

@@ -1,10 +1,12 @@
 """The server below its API: what it takes for a request, whom it answers, when it closes, how it ends."""
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import time
+from email.utils import parsedate_to_datetime
 
 import pytest
 
@@ -88,7 +90,7 @@ def test_paths_that_are_none(server, path):
     (POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
     (POST + b"Content-Length: 2, 2\r\n\r\n{}", 400),
     (POST + b"Content-Length: -2\r\n\r\n{}", 400),
-    (POST + b"Transfer-Encoding: chunked\r\n\r\n2;x=y\r\n{}\r\n0\r\n\r\n", 400),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\n2;x\n=y\r\n{}\r\n0\r\n\r\n", 400),
     (POST + b"Transfer-Encoding: chunked\r\n\r\n2\n{}\n0\n\n", 400),
     (POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n", 400),
     (POST + b"Expect: something\r\n\r\n", 417),
@@ -354,6 +356,91 @@ def test_ipv6():
     try:
         assert s.url.startswith("http://[::1]:") and s.request("GET", "/health")[0] == 200
     finally:
+        assert s.stop() == 0
+
+
+def ask_socket(path):
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(30)
+        s.connect(str(path))
+        s.sendall(GET + CLOSE + b"\r\n")
+        return statuses(read_all(s))
+
+
+def test_several_addresses(tmp_path):
+    """Two addresses share the port that the first one got; a Unix socket is its owner's alone and goes with the server."""
+    path = tmp_path / "quern.sock"
+    s = Server(fixture(MODEL), "--host", "127.0.0.1", "--host", "127.0.0.2", "--host", path)
+    try:
+        assert s.urls == [s.url, s.url.replace("127.0.0.1", "127.0.0.2"), f"unix:{path}"]
+        assert ask_socket(path) == [200] and os.stat(path).st_mode & 0o077 == 0
+        with socket.create_connection(("127.0.0.2", s.address[1]), timeout=30) as other:
+            other.sendall(GET + CLOSE + b"\r\n")
+            assert statuses(read_all(other)) == [200]
+        out = call("serve", fixture(MODEL), "--host", f"unix:{path}")
+        assert out.returncode == 1 and b"another server uses it" in out.stderr and ask_socket(path) == [200]
+    finally:
+        assert s.stop() == 0
+    assert not path.exists()
+
+
+def test_socket_that_is_left(tmp_path):
+    """The socket of a server that was killed is taken; a file that is no socket is left alone."""
+    path, file = tmp_path / "left.sock", tmp_path / "file.sock"
+    s = Server(fixture(MODEL), "--host", "127.0.0.1", "--host", path)
+    s.process.kill()
+    s.process.wait()
+    s = Server(fixture(MODEL), "--host", "127.0.0.1", "--host", path)
+    try:
+        assert ask_socket(path) == [200]
+    finally:
+        assert s.stop() == 0
+    file.write_text("text")
+    for name, words in ((file, b"is no socket"), (tmp_path / ("a" * 200 + ".sock"), b"bytes")):
+        out = call("serve", fixture(MODEL), "--host", name)
+        assert out.returncode == 1 and words in out.stderr, out.stderr
+    assert file.read_text() == "text"
+
+
+def test_forms_of_rfc_9112(server):
+    """An empty line before a request, a URL as the target, escapes, chunk extensions, and the date of an answer."""
+    host = server.url.encode()
+    for text in (b"\r\n" + GET, GET.replace(b"/health", host + b"/health"), GET.replace(b"/health", b"/%68ealth")):
+        raw = server.raw(text + CLOSE + b"\r\n")
+        assert statuses(raw) == [200], raw
+    raw = server.raw(POST + CLOSE + b"Transfer-Encoding: chunked\r\n\r\n2;x=y\r\n{}\r\n0\r\n\r\n")
+    assert statuses(raw) == [400] and b"prompt" in raw
+    assert statuses(server.raw(GET.replace(b"/health", b"http://evil.example/health") + CLOSE + b"\r\n")) == [403]
+    date = parsedate_to_datetime(server.request("GET", "/health")[1]["date"])
+    assert abs(date.timestamp() - time.time()) < 5
+
+
+def test_idle_connections_give_way():
+    """As many idle connections as the server holds keep nobody waiting; one that showed a key stays the longest."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (192, hard))
+    try:
+        s = Server(fixture(MODEL), "--api-key", "k")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    held = []
+    try:
+        keyed = s.connect()
+        keyed.sendall(b"GET /v1/models HTTP/1.1\r\n" + HOST + b"X-Api-Key: k\r\n\r\n")
+        assert statuses(keyed.recv(65536)) == [200]
+        for i in range(400):
+            held.append(s.connect())
+            held[-1].sendall((GET + b"\r\n", b"GET /health", b"")[i % 3])
+        began = time.monotonic()
+        assert statuses(s.raw(GET + CLOSE + b"\r\n")) == [200]
+        keyed.sendall(b"GET /v1/models HTTP/1.1\r\n" + HOST + b"X-Api-Key: k\r\n" + CLOSE + b"\r\n")
+        assert statuses(read_all(keyed)) == [200] and time.monotonic() - began < 10
+        status, _, text = s.request("GET", "/metrics", None, {"X-Api-Key": "k"})
+        assert status == 200 and int(text.split("\nquern_connections ")[1].split()[0]) <= 128
+    finally:
+        for c in held:
+            c.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         assert s.stop() == 0
 
 

@@ -57,7 +57,8 @@ def bodies(pictures, text=TEXT):
             {"type": "input_text", "text": text}]}]},
         "/api/chat": {"model": "m", "stream": False, "options": {**greedy, "num_predict": 8},
                       "messages": [{"role": "user", "content": text, "images": raw}]},
-        "/api/generate": {"model": "m", "stream": False, "options": {**greedy, "num_predict": 8}, "prompt": text, "images": raw},
+        "/api/generate": {"model": "m", "stream": False, "options": {**greedy, "num_predict": 8},
+                          "prompt": text, "images": raw},
     }
 
 

@@ -31,9 +31,12 @@ class Server:
                                          *map(str, options)],
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_interrupt)
         self.said = b""
-        line = self.read_line()
-        assert line.startswith("listening on http://"), line + self.process.stderr.read().decode()
-        self.url = line.split()[-1]
+        self.urls = []
+        for _ in range(max(1, options.count("--host"))):
+            line = self.read_line()
+            assert line.startswith("listening on "), line + self.process.stderr.read().decode()
+            self.urls.append(line[len("listening on "):])
+        self.url = next(u for u in self.urls if u.startswith("http://"))
         host, _, port = self.url[len("http://"):].rpartition(":")
         self.address = (host.strip("[]"), int(port))
         if wait:

@@ -30,10 +30,10 @@ typedef struct {
     const char *path; /* of the model */
     const char *prompt_cache;
     int keeps; /* the prompt cache may be written: qn_prompt_cache_load */
-    const char *host, *model_name, *key_file;
+    const char *model_name, *key_file;
     int32_t port, parallel, max_queue, read_timeout_s;
     double ping_s;
-    qn_arg_list keys, hosts, origins;
+    qn_arg_list listen, keys, hosts, origins;
     const char *store;
     size_t body_max_bytes, store_bytes, file_bytes;
     int32_t store_days;
@@ -43,8 +43,9 @@ typedef struct {
 
 #define AT(field) offsetof(serve_options, field)
 static const qn_arg serve_args[] = {
-    {"--host", 0, QN_ARG_TEXT, AT(host), 0, 0, "ADDRESS",
-     "address to listen on (default 127.0.0.1); an address that other machines can reach needs an API key"},
+    {"--host", 0, QN_ARG_LIST, AT(listen), 0, 0, "ADDRESS",
+     "address to listen on (default 127.0.0.1), or unix:PATH for a Unix socket; may be repeated. An address "
+     "that other machines can reach needs an API key"},
     {"--port", 0, QN_ARG_INT32, AT(port), 0, 65535, "N",
      "port to listen on (default 8080; 0: any free port)"},
     {"--model-name", 0, QN_ARG_TEXT, AT(model_name), 0, 0, "NAME",
@@ -182,8 +183,8 @@ const qn_arg_spec qn_serve_spec = {
 
 int qn_cmd_serve(int argc, char **argv)
 {
-    serve_options o = {.host = "127.0.0.1",
-                       .port = 8080,
+    static const char *const loopback[] = {"127.0.0.1"};
+    serve_options o = {.port = 8080,
                        .max_queue = QUEUE,
                        .read_timeout_s = READ_TIMEOUT_MS / 1000,
                        .ping_s = PING_S,
@@ -217,7 +218,8 @@ int qn_cmd_serve(int argc, char **argv)
                                                         : PARALLEL;
     o.load.o.background = 1;
     o.load.o.max_queue = o.max_queue;
-    qn_server_options options = {.http = {.host = o.host,
+    qn_server_options options = {.http = {.hosts = o.listen.n ? o.listen.items : loopback,
+                                          .n_hosts = o.listen.n ? o.listen.n : 1,
                                           .port = o.port,
                                           .api_keys = keys,
                                           .n_api_keys = n_keys,

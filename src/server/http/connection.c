@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -42,10 +43,12 @@ struct qn_connection {
     qn_exchange *exchange; /* that is being read or answered */
     size_t counted;        /* bytes of the body in the server's sum */
     size_t lingered;
-    size_t sunk;   /* bytes that the route's sink took since the timer was set */
-    int closes;    /* after this answer */
-    int is_used;   /* it had an answer before */
-    int is_inside; /* of process_input: who would free it leaves that to the outermost */
+    size_t sunk;      /* bytes that the route's sink took since the timer was set */
+    int closes;       /* after this answer */
+    int is_used;      /* it had an answer before */
+    int has_key;      /* its last request showed one */
+    int64_t since_ns; /* of the idle time, or of the request that is read */
+    int is_inside;    /* of process_input: who would free it leaves that to the outermost */
     int is_dead;
     struct qn_connection *previous, *next;
 };
@@ -150,6 +153,7 @@ static void finish(qn_connection *c)
     qn_http_next(&c->http);
     c->phase = READING;
     c->is_used = 1;
+    c->since_ns = qn_clock_ns();
     set_timer(c, IDLE_S * 1000);
     process_input(c);
 }
@@ -176,8 +180,10 @@ static void write_head(qn_exchange *ex, int status, const char *type, const char
     if (!c->http.keep_alive || c->http.state != QN_HTTP_DONE || c->server->is_draining) c->closes = 1;
     ex->is_chunked = length < 0 && c->http.minor == 1;
     if (length < 0 && !ex->is_chunked) c->closes = 1;
-    qn_buf_printf(&b, "HTTP/1.1 %d %s\r\nx-request-id: %s\r\nx-content-type-options: nosniff\r\n", status,
-                  qn_http_reason(status), ex->id);
+    char date[QN_HTTP_DATE_BYTES];
+    qn_http_date(time(NULL), date);
+    qn_buf_printf(&b, "HTTP/1.1 %d %s\r\ndate: %s\r\nx-request-id: %s\r\nx-content-type-options: nosniff\r\n",
+                  status, qn_http_reason(status), date, ex->id);
     if (ex->table && ex->table->id_header) qn_buf_printf(&b, "%s: %s\r\n", ex->table->id_header, ex->id);
     if (type) qn_buf_printf(&b, "content-type: %s\r\n", type);
     if (headers) qn_buf_puts(&b, headers);
@@ -406,6 +412,7 @@ static int check_head(qn_connection *c, qn_exchange *ex, qn_api_error *error)
     int is_preflight = c->server->options->n_cors_origins && strcmp(h->method, "OPTIONS") == 0 && found.table;
     static const qn_route preflight = {.is_open = 1};
     int refused = qn_guard_check(c->server, h, is_preflight ? &preflight : ex->route, &ex->key, error);
+    c->has_key = ex->key >= 0;
     if (refused || is_preflight) return refused;
     if (!ex->route && found.allowed) {
         qn_api_fail(error, 405, "method_not_allowed", NULL, "%s takes %s", ex->path, found.allowed);
@@ -523,7 +530,10 @@ static void process_input(qn_connection *c)
             c->is_dead = 1;
             break;
         }
-        if (!qn_http_is_inside(&c->http)) set_timer(c, c->server->options->read_timeout_ms);
+        if (!qn_http_is_inside(&c->http)) {
+            c->since_ns = qn_clock_ns();
+            set_timer(c, c->server->options->read_timeout_ms);
+        }
         evbuffer_drain(in, qn_http_feed(&c->http, bytes, n));
         look(c);
     }
@@ -588,6 +598,7 @@ void qn_connection_open(qn_http_server *s, int file)
         return;
     }
     c->server = s;
+    c->since_ns = qn_clock_ns();
     qn_http_start(&c->http, s->options->body_max_bytes);
     c->next = s->connections;
     if (c->next) c->next->previous = c;
@@ -617,6 +628,26 @@ void qn_connections_close(qn_http_server *s, int all)
         else if (c->is_used && c->phase == READING && !qn_http_is_inside(&c->http))
             linger(c); /* the end of its last answer may still be on its way */
     }
+}
+
+/* The lower, the sooner it gives way; -1: never. */
+static int rank(const qn_connection *c)
+{
+    if (c->phase != READING) return -1;
+    return 2 * c->has_key + qn_http_is_inside(&c->http);
+}
+
+int qn_connections_give_way(qn_http_server *s)
+{
+    qn_connection *first = NULL;
+    for (qn_connection *c = s->connections; c; c = c->next) {
+        if (rank(c) < 0 || c->is_inside) continue;
+        if (!first || rank(c) < rank(first) || (rank(c) == rank(first) && c->since_ns < first->since_ns))
+            first = c;
+    }
+    if (!first) return 0;
+    close_connection(first);
+    return 1;
 }
 
 int qn_connections_are_flushed(const qn_http_server *s)

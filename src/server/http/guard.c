@@ -26,8 +26,10 @@ static int is_known_host(const qn_http_server *s, const char *host)
     memcpy(name, begin, n);
     name[n] = 0;
     if (strcasecmp(name, "localhost") == 0 || inet_pton(AF_INET, name, address) == 1 ||
-        inet_pton(AF_INET6, name, address) == 1 || strcasecmp(name, s->options->host) == 0)
+        inet_pton(AF_INET6, name, address) == 1)
         return 1;
+    for (size_t i = 0; i < s->options->n_hosts; i++)
+        if (strcasecmp(name, s->options->hosts[i]) == 0) return 1;
     for (size_t i = 0; i < s->options->n_allowed_hosts; i++)
         if (strcasecmp(name, s->options->allowed_hosts[i]) == 0) return 1;
     return 0;

@@ -1,6 +1,9 @@
 #include "server/http/http.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
+#include <time.h>
 
 /* Steps inside a chunked body. */
 enum { CHUNK_SIZE, CHUNK_DATA, CHUNK_END, LAST_LINE };
@@ -49,6 +52,13 @@ static int is_token(char c)
            (c && strchr("!#$%&'*+-.^_`|~", c));
 }
 
+/* A character that needs no escape in a path. */
+static int is_plain(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (c && strchr("-._~", c));
+}
+
 static char small(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
@@ -67,6 +77,52 @@ static int has_word(const char *list, const char *word)
         list += length + (list[length] == ',');
     }
     return 0;
+}
+
+static int digit_of(char c)
+{
+    static const char digits[] = "0123456789abcdef";
+    const char *at = c ? strchr(digits, small(c)) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+/* Escapes of characters that need none become the characters (RFC 3986, 6.2.2.2). 0: an escape is malformed. */
+static int unescape(char *path)
+{
+    char *to = path;
+    for (const char *from = path; *from; from++) {
+        *to++ = *from;
+        if (*from != '%') continue;
+        const int high = digit_of(from[1]), low = high < 0 ? -1 : digit_of(from[2]);
+        if (low < 0) return 0;
+        const char c = (char)(high * 16 + low);
+        if (is_plain(c))
+            to[-1] = c;
+        else
+            *to++ = from[1], *to++ = from[2];
+        from += 2;
+    }
+    *to = 0;
+    return 1;
+}
+
+/* Makes a path of http://HOST[:PORT][/path][?query], in place; NULL: malformed. */
+static char *read_absolute(qn_http *h, char *target)
+{
+    static const char *const schemes[] = {"http://", "https://"};
+    for (size_t i = 0; i < 2; i++) {
+        const size_t n = strlen(schemes[i]);
+        if (strncasecmp(target, schemes[i], n) != 0) continue;
+        char *host = target + n;
+        const size_t length = strcspn(host, "/?");
+        if (!length || memchr(host, '@', length)) return NULL;
+        char *rest = host + length;
+        h->authority = memmove(target, host, length);
+        target[length] = 0; /* at least seven bytes before rest */
+        if (*rest != '/') *--rest = '/';
+        return rest;
+    }
+    return NULL;
 }
 
 /* METHOD SP /path[?query] SP HTTP/1.x */
@@ -93,7 +149,8 @@ static void read_request_line(qn_http *h, char *line)
         refuse(h, 505, "only HTTP/1.1 and HTTP/1.0 are supported");
         return;
     }
-    if (*target != '/') {
+    if (*target != '/') target = read_absolute(h, target);
+    if (!target) {
         refuse(h, 400, "the target is not a path");
         return;
     }
@@ -109,6 +166,7 @@ static void read_request_line(qn_http *h, char *line)
     size_t n = strcspn(target, "?");
     h->query = target + n + (target[n] == '?');
     target[n] = 0;
+    if (!unescape(target)) refuse(h, 400, "the path has a malformed escape");
 }
 
 static void read_header(qn_http *h, char *line)
@@ -161,6 +219,21 @@ static void read_length(qn_http *h, const char *text)
     h->content_length = (int64_t)n;
 }
 
+/* The host of the target counts, whatever the header says. */
+static void set_host(qn_http *h)
+{
+    for (size_t i = 0; i < h->n_headers; i++) {
+        if (strcmp(h->headers[i].name, "host") != 0) continue;
+        h->headers[i].value = h->authority;
+        return;
+    }
+    static char name[] = "host";
+    if (h->n_headers == QN_HTTP_HEADERS_MAX)
+        refuse(h, 431, "too many headers");
+    else
+        h->headers[h->n_headers++] = (qn_http_header){name, h->authority};
+}
+
 /* How long the request is, and what becomes of the connection. */
 static void read_framing(qn_http *h)
 {
@@ -170,6 +243,8 @@ static void read_framing(qn_http *h)
         refuse(h, 400, "the header Host is missing");
         return;
     }
+    if (h->authority) set_host(h);
+    if (h->state == QN_HTTP_FAILED) return;
     if (length && coding) {
         refuse(h, 400, "Content-Length and Transfer-Encoding exclude each other");
         return;
@@ -247,11 +322,15 @@ static size_t feed_head(qn_http *h, const char *bytes, size_t n)
             return i + 1;
         }
         if (c == '\n' && (length == 2 || (length >= 4 && data[length - 3] == '\n'))) {
-            if (length == 2)
-                refuse(h, 400, "the request line is missing");
-            else
+            if (length > 2) {
                 read_head(h);
-            return i + 1;
+                return i + 1;
+            }
+            qn_buf_reset(&h->head);
+            if (h->n_empty_lines++ == QN_HTTP_EMPTY_LINES_MAX) {
+                refuse(h, 400, "the request line is missing");
+                return i + 1;
+            }
         }
     }
     return n;
@@ -297,17 +376,19 @@ static void read_chunk_line(qn_http *h)
         h->step = CHUNK_SIZE;
         return;
     }
-    if (!h->line_length) {
-        refuse(h, 400, why);
-        return;
-    }
-    for (size_t i = 0; i < h->line_length; i++) {
-        char c = small(h->line[i]);
-        if (!((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) {
-            refuse(h, 400, c == ';' ? "chunk extensions are not supported" : why);
+    size_t length = h->line_length; /* white space may stand before an extension */
+    while (h->is_extension && length && (h->line[length - 1] == ' ' || h->line[length - 1] == '\t')) length--;
+    for (size_t i = 0; i < length; i++) {
+        const int digit = digit_of(h->line[i]);
+        if (digit < 0) {
+            refuse(h, 400, why);
             return;
         }
-        size = size * 16 + (uint64_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+        size = size * 16 + (uint64_t)digit;
+    }
+    if (!length) {
+        refuse(h, 400, why);
+        return;
     }
     if (size > h->body_max || h->body.length > h->body_max - size) {
         refuse(h, 413, "the body is larger than this server allows");
@@ -324,18 +405,23 @@ static size_t feed_chunks(qn_http *h, const char *bytes, size_t n)
         if (!h->left) h->step = CHUNK_END;
         return taken;
     }
-    char c = *bytes;
-    int after_return = h->line_length && h->line[h->line_length - 1] == '\r';
-    if (after_return != (c == '\n')) {
+    const char c = *bytes;
+    if (h->is_after_return != (c == '\n')) {
         refuse(h, 400, "a line does not end with CR LF");
     } else if (c == '\n') {
-        h->line_length--;
         read_chunk_line(h);
         h->line_length = 0;
+        h->is_after_return = h->is_extension = 0;
+    } else if (c == '\r') {
+        h->is_after_return = 1;
+    } else if (h->is_extension || (c == ';' && h->step == CHUNK_SIZE)) {
+        h->is_extension = 1;
+        if (((unsigned char)c < ' ' && c != '\t') || c == 127)
+            refuse(h, 400, "a chunk extension has a control character");
+        else if (++h->n_extension_bytes > QN_HTTP_EXTENSIONS_MAX)
+            refuse(h, 400, "the chunk extensions are too long");
     } else if (h->line_length == QN_HTTP_CHUNK_LINE_MAX) {
-        refuse(h, 400,
-               memchr(h->line, ';', h->line_length) ? "chunk extensions are not supported"
-                                                    : "a chunk's size is malformed");
+        refuse(h, 400, "a chunk's size is malformed");
     } else {
         h->line[h->line_length++] = c;
     }
@@ -370,6 +456,19 @@ const char *qn_http_get(const qn_http *h, const char *name)
     for (size_t i = 0; i < h->n_headers; i++)
         if (strcmp(h->headers[i].name, name) == 0) return h->headers[i].value;
     return NULL;
+}
+
+void qn_http_date(int64_t time_s, char date[QN_HTTP_DATE_BYTES])
+{
+    static const char days[][4] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"},
+                      months[][4] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+    const time_t t = (time_t)time_s;
+    struct tm at = {0};
+    gmtime_r(&t, &at);
+    snprintf(date, QN_HTTP_DATE_BYTES, "%s, %02d %s %04d %02d:%02d:%02d GMT", days[at.tm_wday % 7],
+             at.tm_mday % 100, months[at.tm_mon % 12], (1900 + at.tm_year) % 10000, at.tm_hour % 100,
+             at.tm_min % 100, at.tm_sec % 100);
 }
 
 const char *qn_http_reason(int status)

@@ -2,9 +2,11 @@
  * it.
  *
  * What two programs might read differently is refused, so that nothing can be smuggled past a proxy: bare
- * line feeds, folded lines, a length given twice or beside a transfer coding, chunk extensions, trailers,
- * control characters. Invariant: what is held is bounded by QN_HTTP_HEAD_MAX and body_max. Nothing here reads
- * or writes a socket. One thread at a time. */
+ * line feeds, folded lines, a length given twice or beside a transfer coding, trailers, control characters.
+ * As RFC 9112 has it, an empty line before a request and chunk extensions are skipped, and of a target in absolute
+ * form the host takes the place of the header Host. Letters, digits and - . _ ~ of a path are unescaped.
+ * Invariant: what is held is bounded by QN_HTTP_HEAD_MAX and body_max. Nothing here reads or writes a socket. One
+ * thread at a time. */
 #ifndef QN_SERVER_HTTP_HTTP_H
 #define QN_SERVER_HTTP_HTTP_H
 
@@ -12,7 +14,13 @@
 
 #include "base/buf.h"
 
-enum { QN_HTTP_HEAD_MAX = 16384, QN_HTTP_HEADERS_MAX = 64, QN_HTTP_CHUNK_LINE_MAX = 16 };
+enum {
+    QN_HTTP_HEAD_MAX = 16384,
+    QN_HTTP_HEADERS_MAX = 64,
+    QN_HTTP_CHUNK_LINE_MAX = 16,
+    QN_HTTP_EXTENSIONS_MAX = 4096, /* bytes of a body's chunk extensions */
+    QN_HTTP_EMPTY_LINES_MAX = 4    /* before a request */
+};
 
 typedef enum {
     QN_HTTP_HEAD,  /* request line and headers */
@@ -32,6 +40,8 @@ typedef struct {
     int status;                  /* of a failure: 400, 413, 415, 417, 431, 503, 505 */
     const char *why;             /* one sentence; static storage */
     char *method, *path, *query; /* query: behind the '?', or "" */
+    char *authority;             /* of a target in absolute form; NULL: none */
+    int n_empty_lines;           /* that were skipped */
     int minor;                   /* 1 for HTTP/1.1, 0 for HTTP/1.0 */
     qn_http_header headers[QN_HTTP_HEADERS_MAX];
     size_t n_headers;
@@ -43,6 +53,9 @@ typedef struct {
     uint64_t left; /* bytes of the body or chunk that are still to come */
     char line[QN_HTTP_CHUNK_LINE_MAX];
     size_t line_length;
+    int is_extension;    /* the rest of the line says nothing to us */
+    int is_after_return; /* the line's CR was read */
+    size_t n_extension_bytes;
 } qn_http;
 
 /* A parser for the first request. */
@@ -58,6 +71,9 @@ void qn_http_read_body(qn_http *h);
 int qn_http_is_inside(const qn_http *h);
 /* The value of a header that may stand once; NULL: absent. name in small letters. */
 const char *qn_http_get(const qn_http *h, const char *name);
+enum { QN_HTTP_DATE_BYTES = 30 };
+/* "Sun, 06 Nov 1994 08:49:37 GMT" of a time since the epoch, up to the year 9999. */
+void qn_http_date(int64_t time_s, char date[QN_HTTP_DATE_BYTES]);
 /* "Not Found". */
 const char *qn_http_reason(int status);
 

@@ -5,10 +5,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { QN_HTTP_HOSTS_MAX = 16 };
+
 /* Strings are borrowed while the server runs. */
 typedef struct {
-    const char *host; /* address or name to listen on */
-    int port;         /* 0: any that is free */
+    /* Addresses or names to listen on, and paths of Unix sockets: "unix:PATH", or a name that ends with ".sock". */
+    const char *const *hosts;
+    size_t n_hosts; /* at most QN_HTTP_HOSTS_MAX */
+    int port;       /* of all addresses; 0: any that is free */
     const char *const *api_keys;
     size_t n_api_keys; /* 0: none is asked for; on a loopback address alone */
     const char *const *allowed_hosts;

@@ -28,9 +28,10 @@ typedef struct {
     int has_model;    /* 0: routes that need a model refuse */
     int is_draining;  /* 1: they refuse, and connections close behind their answer */
     struct event_base *base;
-    struct evconnlistener *listener;
+    struct evconnlistener *listeners[QN_HTTP_HOSTS_MAX];
+    size_t n_listeners;
     struct event *accept_again;
-    int is_loopback;
+    int is_loopback; /* all listeners are */
     int n_connections, connections_max;
     int64_t n_exchanges; /* that have been asked for and are not freed */
     size_t body_bytes;   /* of requests that are not answered */
@@ -40,12 +41,12 @@ typedef struct {
 
 enum { QN_HTTP_URL_MAX = 1088 };
 
-/* Begins to listen. QN_E_ARG: a host that is not known, or an address off loopback without a key. QN_E_IO.
- * qn_http_server_close is due in either case. */
+/* Begins to listen. QN_E_ARG: a host that is not known, or an address off loopback without a key. QN_E_IO: a port
+ * or a socket's path that is taken. qn_http_server_close is due in either case. */
 qn_status qn_http_server_listen(qn_http_server *h);
-/* Stops listening. Connections stay: qn_connections_close. */
+/* Stops listening, and removes the files of Unix sockets. Connections stay: qn_connections_close. */
 void qn_http_server_close(qn_http_server *h);
-/* "http://127.0.0.1:8080" of the socket that listens; "" if the system does not tell. */
-void qn_http_server_url(const qn_http_server *h, char url[QN_HTTP_URL_MAX]);
+/* "http://127.0.0.1:8080" or "unix:PATH" of listener i; "" if the system does not tell. */
+void qn_http_server_url(const qn_http_server *h, size_t i, char url[QN_HTTP_URL_MAX]);
 
 #endif

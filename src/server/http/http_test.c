@@ -44,6 +44,14 @@ static void test_taken(void **state)
          "abc\r\n", 1},
         {POST "Transfer-Encoding: chunked\r\n\r\n0A\r\n0123456789\r\n00\r\n\r\n", "/v1/x", "y=1",
          "0123456789", 1},
+        {"\r\n\r\n" GET "\r\n", "/health", "", "", 1},
+        {POST "Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2 \t; a=\"b;c\"\r\nde\r\n0;last\r\n\r\n",
+         "/v1/x", "y=1", "abcde", 1},
+        {"GET http://a/b?c HTTP/1.1\r\nHost: z\r\n\r\n", "/b", "c", "", 1},
+        {"GET HTTPS://a:80?c=/ HTTP/1.1\r\nHost: z\r\n\r\n", "/", "c=/", "", 1},
+        {"GET http://a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "/", "", "", 1},
+        {"GET /%68ealt%68/%2e%7E%2F%2b?%61 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "/health/.~%2F%2b",
+         "%61", "", 1},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -70,7 +78,7 @@ static void test_refused(void **state)
         const char *text;
         int status;
     } cases[] = {
-        {"\r\n", 400},
+        {"\r\n\r\n\r\n\r\n\r\n", 400},
         {"GET /\r\n\r\n", 400},
         {"GET / HTTP/2.0\r\n\r\n", 505},
         {"GET / HTTP/\r\n\r\n", 505}, /* shorter than any version that is known */
@@ -79,7 +87,12 @@ static void test_refused(void **state)
         {"GET  / HTTP/1.1\r\n\r\n", 400},
         {"GET / HTTP/1.1 \r\n\r\n", 400},
         {"G(T / HTTP/1.1\r\n\r\n", 400},
-        {"GET http://a/ HTTP/1.1\r\nHost: a\r\n\r\n", 400},
+        {"GET ftp://a/ HTTP/1.1\r\nHost: a\r\n\r\n", 400},
+        {"GET http:///a HTTP/1.1\r\nHost: a\r\n\r\n", 400},
+        {"GET http://a@b/ HTTP/1.1\r\nHost: a\r\n\r\n", 400},
+        {"GET http://a/ HTTP/1.1\r\n\r\n", 400}, /* no host */
+        {"GET /%6 HTTP/1.1\r\nHost: a\r\n\r\n", 400},
+        {"GET /%g1 HTTP/1.1\r\nHost: a\r\n\r\n", 400},
         {"GET /\x01 HTTP/1.1\r\nHost: a\r\n\r\n", 400},
         {"GET /\xc3\xa4 HTTP/1.1\r\nHost: a\r\n\r\n", 400},
         {"GET / HTTP/1.1\r\n\r\n", 400},      /* no host */
@@ -103,7 +116,12 @@ static void test_refused(void **state)
         {POST "Transfer-Encoding: gzip, chunked\r\n\r\n", 400},
         {POST "Transfer-Encoding: xchunked\r\n\r\n", 400},
         {"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
-        {POST "Transfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\n\r\n", 400},
+        {POST "Transfer-Encoding: chunked\r\n\r\n3;x\ny\r\nabc\r\n0\r\n\r\n", 400},
+        {POST "Transfer-Encoding: chunked\r\n\r\n3;x\ry\r\nabc\r\n0\r\n\r\n", 400},
+        {POST "Transfer-Encoding: chunked\r\n\r\n3;x\x01\r\nabc\r\n0\r\n\r\n", 400},
+        {POST "Transfer-Encoding: chunked\r\n\r\n;x\r\nabc\r\n0\r\n\r\n", 400},
+        {POST "Transfer-Encoding: chunked\r\n\r\n3 \r\nabc\r\n0\r\n\r\n", 400},
+        {POST "Transfer-Encoding: chunked\r\n\r\n3\r\nabc;x\r\n0\r\n\r\n", 400},
         {POST "Transfer-Encoding: chunked\r\n\r\n3\nabc\n0\n\n", 400},
         {POST "Transfer-Encoding: chunked\r\n\r\n3\r\nabcd\r\n0\r\n\r\n", 400},
         {POST "Transfer-Encoding: chunked\r\n\r\n\r\n", 400},
@@ -238,12 +256,67 @@ static void test_memory_runs_out(void **state)
     assert_true(done);
 }
 
+/* The host of a URL is the host that counts. */
+static void test_authority(void **state)
+{
+    static const char *const texts[] = {"GET http://a:1/b HTTP/1.1\r\nHost: evil\r\n\r\n",
+                                        "GET http://a:1/b HTTP/1.0\r\n\r\n"};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        qn_http h;
+        size_t used;
+        feed(&h, texts[i], strlen(texts[i]), 7, &used);
+        assert_int_equal(h.state, QN_HTTP_DONE);
+        assert_string_equal(qn_http_get(&h, "host"), "a:1");
+        assert_string_equal(h.path, "/b");
+        qn_http_free(&h);
+    }
+}
+
+/* The example of RFC 9110, a leap day, and the ends of years. */
+static void test_date(void **state)
+{
+    static const struct {
+        int64_t time_s;
+        const char *date;
+    } cases[] = {{784111777, "Sun, 06 Nov 1994 08:49:37 GMT"},
+                 {0, "Thu, 01 Jan 1970 00:00:00 GMT"},
+                 {951827696, "Tue, 29 Feb 2000 12:34:56 GMT"},
+                 {1798761599, "Thu, 31 Dec 2026 23:59:59 GMT"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char date[QN_HTTP_DATE_BYTES];
+        qn_http_date(cases[i].time_s, date);
+        assert_string_equal(date, cases[i].date);
+    }
+}
+
+/* Extensions say nothing, so they may not go on for ever. */
+static void test_long_extensions(void **state)
+{
+    static const char head[] = POST "Transfer-Encoding: chunked\r\n\r\n";
+    qn_http h;
+    size_t used, n = 0;
+    (void)state;
+    feed(&h, head, strlen(head), 100, &used);
+    while (h.state == QN_HTTP_BODY && n < 2 * QN_HTTP_EXTENSIONS_MAX)
+        n += qn_http_feed(&h, "1;aaaa\r\nb\r\n", 11);
+    assert_int_equal(h.state, QN_HTTP_FAILED);
+    qn_http_free(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_taken),           cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_first_reason),    cmocka_unit_test(test_nul_byte),
-        cmocka_unit_test(test_bounds),          cmocka_unit_test(test_one_after_the_other),
+        cmocka_unit_test(test_authority),
+        cmocka_unit_test(test_date),
+        cmocka_unit_test(test_long_extensions),
+        cmocka_unit_test(test_taken),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_first_reason),
+        cmocka_unit_test(test_nul_byte),
+        cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_one_after_the_other),
         cmocka_unit_test(test_memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
