@@ -368,7 +368,7 @@ def ask_socket(path):
 
 
 def test_several_addresses(tmp_path):
-    """Two addresses share the port that the first one got; a Unix socket is its owner's alone and goes with the server."""
+    """Addresses share the port that the first one got; a Unix socket is its owner's alone and goes with the server."""
     path = tmp_path / "quern.sock"
     s = Server(fixture(MODEL), "--host", "127.0.0.1", "--host", "127.0.0.2", "--host", path)
     try:
