@@ -32,6 +32,7 @@ static const char *layer_differs(const qn_layer_config *a, const qn_layer_config
     if (a->head_dim != b->head_dim || a->v_head_dim != b->v_head_dim) return "head_dim";
     if (a->value_is_key != b->value_is_key) return "attention_k_eq_v";
     if (a->intermediate_size != b->intermediate_size) return "intermediate_size";
+    if (memcmp(&a->xielu, &b->xielu, sizeof a->xielu) != 0) return "hidden_act";
     if (a->has_mlp != b->has_mlp || a->has_experts != b->has_experts) return "mlp_only_layers";
     return NULL;
 }
@@ -70,6 +71,9 @@ static const char *numbers_differ(const qn_model_config *a, const qn_model_confi
     if (a->attn_logit_softcapping != b->attn_logit_softcapping) return "attn_logit_softcapping";
     if (a->final_logit_softcapping != b->final_logit_softcapping) return "final_logit_softcapping";
     if (a->hidden_act != b->hidden_act) return "hidden_act";
+    if (a->layer_norm != b->layer_norm || a->norm_bias != b->norm_bias || a->plain_mlp != b->plain_mlp ||
+        a->parallel_blocks != b->parallel_blocks)
+        return "model_type";
     return NULL;
 }
 

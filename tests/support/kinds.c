@@ -49,8 +49,6 @@ static const char *const known[] = {"llama",
 
 /* tests/models/models_test.c checks that each is refused: whoever teaches the library a kind takes its line out. */
 const qn_test_waiting_kind qn_test_waiting_kinds[] = {
-    {"apertus", "an MLP without a gate, xIELU"},
-    {"cohere2", "attention and MLP side by side, LayerNorm"},
     {"falcon_h1", "Mamba-2 beside attention"},
     {"gemma3n", "AltUp, LAuReL"},
     {"gemma4_unified", "the model_type of one tower and text"},
@@ -60,14 +58,12 @@ const qn_test_waiting_kind qn_test_waiting_kinds[] = {
     {"llama4", "chunked attention"},
     {"muse_glimmer", "norms without weights"},
     {"nemotron_h", "Mamba-2"},
-    {"phi2", "attention and MLP side by side, LayerNorm"},
     {"qwen2_5_vl", "its vision tower"},
     {"qwen3_5_moe_vision", "experts in qwen3_5"},
     {"qwen3_vl", "mrope whose sections take turns"},
     {"qwen3_vl_moe", "mrope whose sections take turns"},
     {"qwen4_exp", "hyper-connections, attention over picked blocks"},
     {"smolvlm", "the model_type of a tower beside llama"},
-    {"starcoder2", "LayerNorm, an MLP without a gate"},
     {NULL, NULL}};
 
 static int is_waiting(const char *name)

@@ -11,6 +11,7 @@
 #include "model/config/latent_config.h"
 #include "model/config/layer_config.h"
 #include "model/config/quantization.h"
+#include "model/config/xielu_config.h"
 
 /* Bounds of what files may ask for: far above any model, low enough that products of two fit in 63 bits. */
 enum {
@@ -296,7 +297,8 @@ static qn_status read_hidden_act(const reader *r, qn_model_config *c)
                 {"gelu_fast", QN_HIDDEN_GELU_TANH},
                 {"gelu_accurate", QN_HIDDEN_GELU_TANH},
                 {"gelu", QN_HIDDEN_GELU},
-                {"gelu_python", QN_HIDDEN_GELU}};
+                {"gelu_python", QN_HIDDEN_GELU},
+                {"xielu", QN_HIDDEN_XIELU}};
     const char *name = NULL, *key = NULL;
     char label[LABEL_MAX];
     c->hidden_act = r->family->hidden_act;
@@ -309,9 +311,10 @@ static qn_status read_hidden_act(const reader *r, qn_model_config *c)
             c->hidden_act = acts[i].act;
             return QN_OK;
         }
-    return qn_fail(QN_E_UNSUPPORTED,
-                   "%s: %s is \"%.40s\", which is not supported (known: silu, gelu_pytorch_tanh, gelu)",
-                   r->fields.file, qn_fields_label(&r->fields, key, label, sizeof label), name);
+    return qn_fail(
+        QN_E_UNSUPPORTED,
+        "%s: %s is \"%.40s\", which is not supported (known: silu, gelu_pytorch_tanh, gelu, xielu)",
+        r->fields.file, qn_fields_label(&r->fields, key, label, sizeof label), name);
 }
 
 /* "vision" is for tokens of images; those of text see what came before them, as everywhere. */
@@ -337,6 +340,10 @@ static qn_status read_multipliers(const reader *r, qn_model_config *c)
     double embedding = 1, scores = 1, residual = 1, logits = 1;
     c->embedding_scale = r->family->scaled_embedding ? sqrtf((float)c->hidden_size) : 1.0f;
     c->residual_scale = c->logits_scale = 1;
+    if (r->family->logit_scale) {
+        QN_TRY(qn_fields_number(&r->fields, "logit_scale", 1e-6, 1e6, &logits, NULL));
+        c->logits_scale = (float)logits;
+    }
     if (!r->family->multiplied) return QN_OK;
     QN_TRY(qn_fields_number(&r->fields, "embedding_multiplier", 1e-6, 1e6, &embedding, NULL));
     QN_TRY(qn_fields_number(&r->fields, "attention_multiplier", 1e-6, 1e6, &scores, NULL));
@@ -383,6 +390,12 @@ static qn_status read_attention(const reader *r, qn_model_config *c)
         c->attention_output_bias = 0;
     }
     QN_TRY(qn_fields_bool(f, "mlp_bias", &c->mlp_bias, NULL));
+    if (r->family->biases != QN_BIASES_SAID) {
+        int has_them = r->family->biases == QN_BIASES_ALL;
+        if (!has_them) QN_TRY(qn_fields_bool(f, "use_bias", &has_them, NULL));
+        c->attention_bias = c->attention_output_bias = c->mlp_bias = has_them;
+        c->head_bias = r->family->biases == QN_BIASES_ALL;
+    }
     if (r->family->qk_norm_if) {
         int normed = 0;
         QN_TRY(qn_fields_bool(f, r->family->qk_norm_if, &normed, NULL));
@@ -550,6 +563,10 @@ static qn_status read_all(reader *r, qn_model_config *c)
     c->norms = r->family->norms;
     c->qk_norm = r->family->qk_norm;
     c->qk_norm_after_rope = r->family->qk_norm_after_rope;
+    c->layer_norm = r->family->layer_norm;
+    c->norm_bias = r->family->norm_bias;
+    c->parallel_blocks = r->family->parallel_blocks;
+    c->plain_mlp = r->family->plain_mlp;
     c->attn_output_gate = r->family->gated_attention;
     c->attn_head_gate = r->family->head_gate;
     c->value_norm = r->family->value_norm;
@@ -563,6 +580,7 @@ static qn_status read_all(reader *r, qn_model_config *c)
     QN_TRY(read_multipliers(r, c));
     QN_TRY(read_layer_input(r, c));
     QN_TRY(qn_layer_config_read(r->src, r->family, &r->fields, c));
+    QN_TRY(qn_xielu_config_read(r->src, c));
     QN_TRY(qn_experts_config_read(r->family, &r->fields, c));
     QN_TRY(read_vision(r, c));
     QN_TRY(read_tie(r, c));

@@ -13,7 +13,12 @@
 #include "format/source/source.h"
 #include "model/config/vision_config.h"
 
-typedef enum { QN_HIDDEN_SILU, QN_HIDDEN_GELU_TANH, QN_HIDDEN_GELU } qn_hidden_act;
+typedef enum { QN_HIDDEN_SILU, QN_HIDDEN_GELU_TANH, QN_HIDDEN_GELU, QN_HIDDEN_XIELU } qn_hidden_act;
+
+/* xIELU (Huang and Schlag 2024): alpha_p x^2 + beta x where x > 0, else alpha_n (expm1(min(x, eps)) - x) + beta x. */
+typedef struct {
+    float alpha_p, alpha_n, beta, eps;
+} qn_xielu;
 
 /* Where a block is normed. PRE: its input. POST: its output, before it is added to the residual stream. */
 enum { QN_NORM_PRE_ATTN = 1, QN_NORM_POST_ATTN = 2, QN_NORM_PRE_FFN = 4, QN_NORM_POST_FFN = 8 };
@@ -44,6 +49,7 @@ typedef struct {
     int64_t v_head_dim;          /* of values: the same but for LATENT */
     int value_is_key;            /* 1: values are the keys before their norm and rotation; no projection */
     int64_t intermediate_size;
+    qn_xielu xielu;           /* where hidden_act is XIELU */
     int has_mlp, has_experts; /* the feed-forward block: a dense one, experts, or both beside each other */
 } qn_layer_config;
 
@@ -147,10 +153,15 @@ typedef struct {
     int64_t max_position_embeddings; /* with YaRN the stretched context: files often give the one before */
     qn_layer_config *layers;         /* [num_hidden_layers] */
 
-    /* Norms: x / sqrt(mean(x^2) + rms_norm_eps) * (norm_offset + weight). */
+    /* Norms: x / sqrt(mean(x^2) + rms_norm_eps) * (norm_offset + weight); with layer_norm mean(x) is taken from x
+     * before, and norm_bias says that a bias is added. */
     float rms_norm_eps;
+    int layer_norm, norm_bias;
     float norm_offset; /* 1 where weights are stored as their distance from one, else 0 */
     unsigned norms;    /* QN_NORM_* bits; norms on all layers alike */
+    int parallel_blocks; /* 1: attention and the feed-forward block both read what the norm before attention gives,
+                            and both are added to the stream */
+    int plain_mlp;       /* 1: MLPs are act(x up) down, without a gate */
     qn_qk_norm qk_norm;
     int qk_norm_after_rope; /* 1: queries and keys are normed when they have been rotated */
     /* Queries at position p are multiplied by 1 + query_scale_beta * ln(1 + floor(p / query_scale_positions));
@@ -184,6 +195,7 @@ typedef struct {
     int attention_bias;        /* of q, k and v */
     int attention_output_bias; /* of o */
     int mlp_bias;
+    int head_bias;
     int tie_word_embeddings; /* what the files say; a head of its own in the files is used anyway: see
                                 weights.h */
 

@@ -40,6 +40,13 @@ typedef enum {
     QN_RECUR_LISTED /* files must list them */
 } qn_recur_rule;
 
+/* Which linear layers have biases. */
+typedef enum {
+    QN_BIASES_SAID,     /* attention_bias and mlp_bias say it */
+    QN_BIASES_USE_BIAS, /* use_bias says it of all in a layer */
+    QN_BIASES_ALL       /* all, and the head */
+} qn_bias_rule;
+
 /* A tensor that the family calls otherwise than the table of names does. */
 typedef struct {
     qn_weight_role role; /* QN_WEIGHT_ROLE_COUNT ends a list */
@@ -130,6 +137,9 @@ typedef struct qn_family {
     int scales_queries; /* llama_4_scaling_beta of the RoPE parameters: query_scale_beta */
     int rope_alpha; /* RoPE type "dynamic" with alpha: theta * alpha^(head_dim / (head_dim - 2)) at all lengths */
     int rope_interleaved;
+    int layer_norm, norm_bias, parallel_blocks, plain_mlp;
+    qn_bias_rule biases;
+    int logit_scale;     /* logits are multiplied by the field logit_scale */
     int full_skips_rope; /* layers that do not slide have no RoPE, in models with a window */
     qn_output_bias_rule output_bias;
     int draft_layers; /* num_nextn_predict_layers more layers follow in the files, for drafts */

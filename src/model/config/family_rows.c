@@ -370,6 +370,47 @@ static const qn_field_default deepseek_v2_defaults[] = {{"vocab_size", 102400, 0
                                                         {"routed_scaling_factor", 1, 0},
                                                         {NULL, 0, 0}};
 
+static const qn_field_default apertus_defaults[] = {{"vocab_size", 131072, 0},
+                                                    {"hidden_size", 4096, 0},
+                                                    {"intermediate_size", 14336, 0},
+                                                    {"num_hidden_layers", 32, 0},
+                                                    {"num_attention_heads", 32, 0},
+                                                    {"rms_norm_eps", 1e-5, 0},
+                                                    {"rope_theta", 12000000, 0},
+                                                    {"max_position_embeddings", 65536, 0},
+                                                    {NULL, 0, 0}};
+static const char apertus_rope[] =
+    "{\"rope_type\": \"llama3\", \"rope_theta\": 12000000.0, \"factor\": 8.0,"
+    " \"original_max_position_embeddings\": 8192, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0}";
+static const qn_field_default starcoder2_defaults[] = {{"vocab_size", 49152, 0},
+                                                       {"hidden_size", 3072, 0},
+                                                       {"intermediate_size", 12288, 0},
+                                                       {"num_hidden_layers", 30, 0},
+                                                       {"num_attention_heads", 24, 0},
+                                                       {"num_key_value_heads", 2, 0},
+                                                       {"rms_norm_eps", 1e-5, 0},
+                                                       {"rope_theta", 10000, 1},
+                                                       {"max_position_embeddings", 4096, 0},
+                                                       {"use_bias", 1, 1},
+                                                       {NULL, 0, 0}};
+static const qn_field_default phi_defaults[] = {{"vocab_size", 51200, 0},
+                                                {"hidden_size", 2048, 0},
+                                                {"intermediate_size", 8192, 0},
+                                                {"num_hidden_layers", 24, 0},
+                                                {"num_attention_heads", 32, 0},
+                                                {"rms_norm_eps", 1e-5, 0},
+                                                {"rope_theta", 10000, 1},
+                                                {"partial_rotary_factor", 0.5, 0},
+                                                {"max_position_embeddings", 2048, 0},
+                                                {NULL, 0, 0}};
+static const qn_field_default cohere2_defaults[] = {
+    {"vocab_size", 256000, 0},        {"hidden_size", 8192, 0},
+    {"intermediate_size", 22528, 0},  {"num_hidden_layers", 40, 0},
+    {"num_attention_heads", 64, 0},   {"rms_norm_eps", 1e-5, 0},
+    {"rope_theta", 10000, 1},         {"max_position_embeddings", 8192, 0},
+    {"logit_scale", 0.0625, 0},       {"sliding_window", 4096, 0},
+    {"sliding_window_pattern", 4, 1}, {NULL, 0, 0}};
+
 /* What is neither: Qwen 3 norms queries, Gemma 2 and 3 norm what the blocks give. Without biases too the
  * blocks are llama's, which qwen2 computes as well. */
 static const qn_known_by qwen2_known_by[] = {
@@ -434,6 +475,30 @@ static const qn_renamed_weight glm4_names[] = {
     {QN_WEIGHT_POST_ATTN_NORM, "layers.#.post_self_attn_layernorm.weight"},
     {QN_WEIGHT_POST_FFN_NORM, "layers.#.post_mlp_layernorm.weight"},
     {QN_WEIGHT_ROLE_COUNT, NULL}};
+static const qn_renamed_weight apertus_names[] = {
+    {QN_WEIGHT_ATTN_NORM, "layers.#.attention_layernorm.weight"},
+    {QN_WEIGHT_FFN_NORM, "layers.#.feedforward_layernorm.weight"},
+    {QN_WEIGHT_ROLE_COUNT, NULL}};
+static const qn_renamed_weight starcoder2_names[] = {{QN_WEIGHT_UP, "layers.#.mlp.c_fc.weight"},
+                                                     {QN_WEIGHT_UP_BIAS, "layers.#.mlp.c_fc.bias"},
+                                                     {QN_WEIGHT_DOWN, "layers.#.mlp.c_proj.weight"},
+                                                     {QN_WEIGHT_DOWN_BIAS, "layers.#.mlp.c_proj.bias"},
+                                                     {QN_WEIGHT_ROLE_COUNT, NULL}};
+static const qn_renamed_weight phi_names[] = {{QN_WEIGHT_FINAL_NORM, "final_layernorm.weight"},
+                                              {QN_WEIGHT_FINAL_NORM_BIAS, "final_layernorm.bias"},
+                                              {QN_WEIGHT_O, "layers.#.self_attn.dense.weight"},
+                                              {QN_WEIGHT_O_BIAS, "layers.#.self_attn.dense.bias"},
+                                              {QN_WEIGHT_Q_NORM, "layers.#.self_attn.q_layernorm.weight"},
+                                              {QN_WEIGHT_Q_NORM_BIAS, "layers.#.self_attn.q_layernorm.bias"},
+                                              {QN_WEIGHT_K_NORM, "layers.#.self_attn.k_layernorm.weight"},
+                                              {QN_WEIGHT_K_NORM_BIAS, "layers.#.self_attn.k_layernorm.bias"},
+                                              {QN_WEIGHT_UP, "layers.#.mlp.fc1.weight"},
+                                              {QN_WEIGHT_UP_BIAS, "layers.#.mlp.fc1.bias"},
+                                              {QN_WEIGHT_DOWN, "layers.#.mlp.fc2.weight"},
+                                              {QN_WEIGHT_DOWN_BIAS, "layers.#.mlp.fc2.bias"},
+                                              {QN_WEIGHT_ROLE_COUNT, NULL}};
+static const qn_field_spelling starcoder2_spelled[] = {{"rms_norm_eps", "norm_epsilon"}, {NULL, NULL}};
+static const qn_field_spelling layer_norm_spelled[] = {{"rms_norm_eps", "layer_norm_eps"}, {NULL, NULL}};
 static const qn_renamed_weight hunyuan_names[] = {
     {QN_WEIGHT_Q_NORM, "layers.#.self_attn.query_layernorm.weight"},
     {QN_WEIGHT_K_NORM, "layers.#.self_attn.key_layernorm.weight"},
@@ -814,6 +879,68 @@ const qn_family qn_family_rows[] = {
         .hidden_act_keys = LIST("hidden_act"),
         .norms = NORMS_PRE,
         .latent = 1,
+    },
+    {
+        .model_types = LIST("apertus"),
+        .architectures = LIST("ApertusForCausalLM"),
+        .defaults = apertus_defaults,
+        .renamed = apertus_names,
+        .rope_parameters = apertus_rope,
+        .stop_tokens = LIST("<|assistant_end|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .hidden_act = QN_HIDDEN_XIELU,
+        .norms = NORMS_PRE,
+        .qk_norm = QN_QK_NORM_HEAD,
+        .plain_mlp = 1,
+    },
+    {
+        .model_types = LIST("starcoder2"),
+        .architectures = LIST("Starcoder2ForCausalLM"),
+        .defaults = starcoder2_defaults,
+        .renamed = starcoder2_names,
+        .spelled = starcoder2_spelled,
+        .stop_tokens = LIST("<|endoftext|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .hidden_act = QN_HIDDEN_GELU_TANH,
+        .norms = NORMS_PRE,
+        .layer_norm = 1,
+        .norm_bias = 1,
+        .plain_mlp = 1,
+        .biases = QN_BIASES_USE_BIAS,
+        .slide = QN_SLIDE_EVERY,
+    },
+    {
+        .model_types = LIST("phi"),
+        .architectures = LIST("PhiForCausalLM"),
+        .defaults = phi_defaults,
+        .renamed = phi_names,
+        .spelled = layer_norm_spelled,
+        .stop_tokens = LIST("<|endoftext|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .hidden_act = QN_HIDDEN_GELU_TANH,
+        .norms = QN_NORM_PRE_ATTN,
+        .layer_norm = 1,
+        .norm_bias = 1,
+        .parallel_blocks = 1,
+        .plain_mlp = 1,
+        .biases = QN_BIASES_ALL,
+        .qk_norm = QN_QK_NORM_HEAD,
+        .qk_norm_if = "qk_layernorm",
+    },
+    {
+        .model_types = LIST("cohere2"),
+        .architectures = LIST("Cohere2ForCausalLM"),
+        .defaults = cohere2_defaults,
+        .spelled = layer_norm_spelled,
+        .stop_tokens = LIST("<|END_OF_TURN_TOKEN|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = QN_NORM_PRE_ATTN,
+        .layer_norm = 1,
+        .parallel_blocks = 1,
+        .slide = QN_SLIDE_PERIOD,
+        .full_skips_rope = 1,
+        .rope_interleaved = 1,
+        .logit_scale = 1,
     },
 };
 const int qn_family_count = sizeof qn_family_rows / sizeof qn_family_rows[0];

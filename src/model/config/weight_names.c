@@ -23,11 +23,14 @@ static const struct {
 } names[QN_WEIGHT_ROLE_COUNT] = {
     [QN_WEIGHT_EMBED] = {"embed_tokens.weight", "token_embd.weight"},
     [QN_WEIGHT_FINAL_NORM] = {"norm.weight", "output_norm.weight"},
+    [QN_WEIGHT_FINAL_NORM_BIAS] = {"norm.bias", "output_norm.bias"},
     [QN_WEIGHT_LM_HEAD] = {"lm_head.weight", "output.weight"},
+    [QN_WEIGHT_LM_HEAD_BIAS] = {"lm_head.bias", "output.bias"},
     [QN_WEIGHT_LAYER_INPUT_EMBED] = {"embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
     [QN_WEIGHT_LAYER_INPUT_PROJ] = {"per_layer_model_projection.weight", "per_layer_model_proj.weight"},
     [QN_WEIGHT_LAYER_INPUT_NORM] = {"per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
     [QN_WEIGHT_ATTN_NORM] = {"layers.#.input_layernorm.weight", "blk.#.attn_norm.weight"},
+    [QN_WEIGHT_ATTN_NORM_BIAS] = {"layers.#.input_layernorm.bias", "blk.#.attn_norm.bias"},
     [QN_WEIGHT_Q] = {"layers.#.self_attn.q_proj.weight", "blk.#.attn_q.weight"},
     [QN_WEIGHT_K] = {"layers.#.self_attn.k_proj.weight", "blk.#.attn_k.weight"},
     [QN_WEIGHT_V] = {"layers.#.self_attn.v_proj.weight", "blk.#.attn_v.weight"},
@@ -38,10 +41,13 @@ static const struct {
     [QN_WEIGHT_O_BIAS] = {"layers.#.self_attn.o_proj.bias", "blk.#.attn_output.bias"},
     [QN_WEIGHT_Q_NORM] = {"layers.#.self_attn.q_norm.weight", "blk.#.attn_q_norm.weight"},
     [QN_WEIGHT_K_NORM] = {"layers.#.self_attn.k_norm.weight", "blk.#.attn_k_norm.weight"},
+    [QN_WEIGHT_Q_NORM_BIAS] = {"layers.#.self_attn.q_norm.bias", "blk.#.attn_q_norm.bias"},
+    [QN_WEIGHT_K_NORM_BIAS] = {"layers.#.self_attn.k_norm.bias", "blk.#.attn_k_norm.bias"},
     [QN_WEIGHT_HEAD_GATE] = {"layers.#.self_attn.gate_proj.weight", NULL},
     [QN_WEIGHT_POST_ATTN_NORM] = {"layers.#.post_attention_layernorm.weight",
                                   "blk.#.post_attention_norm.weight"},
     [QN_WEIGHT_FFN_NORM] = {"layers.#.post_attention_layernorm.weight", "blk.#.ffn_norm.weight"},
+    [QN_WEIGHT_FFN_NORM_BIAS] = {"layers.#.post_attention_layernorm.bias", "blk.#.ffn_norm.bias"},
     [QN_WEIGHT_GATE] = {"layers.#.mlp.gate_proj.weight", "blk.#.ffn_gate.weight"},
     [QN_WEIGHT_UP] = {"layers.#.mlp.up_proj.weight", "blk.#.ffn_up.weight"},
     [QN_WEIGHT_DOWN] = {"layers.#.mlp.down_proj.weight", "blk.#.ffn_down.weight"},
@@ -136,8 +142,8 @@ int qn_family_weight_name(const qn_family *family, qn_source_kind kind, const ch
         name = names[role].safetensors;
         for (const qn_renamed_weight *r = family->renamed; r && r->role != QN_WEIGHT_ROLE_COUNT; r++)
             if (r->role == role) name = r->name;
-        for (size_t i = 0; role == QN_WEIGHT_LM_HEAD && i < sizeof head_prefixes / sizeof head_prefixes[0];
-             i++)
+        const int is_head = role == QN_WEIGHT_LM_HEAD || role == QN_WEIGHT_LM_HEAD_BIAS;
+        for (size_t i = 0; is_head && i < sizeof head_prefixes / sizeof head_prefixes[0]; i++)
             if (strcmp(head_prefixes[i].decoder, prefix) == 0) {
                 prefix = head_prefixes[i].head;
                 break;

@@ -8,15 +8,18 @@
  * shared_intermediate_size; V2 vocab_size_per_layer_input, P hidden_size_per_layer_input, L
  * num_hidden_layers. Matrices are [out, in]. */
 typedef enum {
-    QN_WEIGHT_EMBED,      /* [V, H] */
-    QN_WEIGHT_FINAL_NORM, /* [H] */
-    QN_WEIGHT_LM_HEAD,    /* [V, H]; never NULL: the embedding where the files have no head of their own */
+    QN_WEIGHT_EMBED,           /* [V, H] */
+    QN_WEIGHT_FINAL_NORM,      /* [H] */
+    QN_WEIGHT_FINAL_NORM_BIAS, /* [H] */
+    QN_WEIGHT_LM_HEAD,      /* [V, H]; never NULL: the embedding where the files have no head of their own */
+    QN_WEIGHT_LM_HEAD_BIAS, /* [V] */
     QN_WEIGHT_LAYER_INPUT_EMBED, /* [V2, L * P] */
     QN_WEIGHT_LAYER_INPUT_PROJ,  /* [L * P, H] of the embedding, beside it */
     QN_WEIGHT_LAYER_INPUT_NORM,  /* [P] of that projection, layer by layer */
     QN_WEIGHT_MODEL_COUNT,
     /* From here on one per layer. */
     QN_WEIGHT_ATTN_NORM = QN_WEIGHT_MODEL_COUNT, /* [H] before attention */
+    QN_WEIGHT_ATTN_NORM_BIAS,                    /* [H] */
     QN_WEIGHT_Q,                                 /* [Q, H]; with a gate [2 Q, H] */
     QN_WEIGHT_K,                                 /* [K, H] */
     QN_WEIGHT_V,                                 /* [K, H] */
@@ -27,9 +30,12 @@ typedef enum {
     QN_WEIGHT_O_BIAS,                            /* [H] */
     QN_WEIGHT_Q_NORM,                            /* [D], or [Q] where all heads are normed at once */
     QN_WEIGHT_K_NORM,                            /* [D], or [K] */
+    QN_WEIGHT_Q_NORM_BIAS,                       /* [D] */
+    QN_WEIGHT_K_NORM_BIAS,                       /* [D] */
     QN_WEIGHT_HEAD_GATE,                         /* [num_attention_heads, H] */
     QN_WEIGHT_POST_ATTN_NORM,                    /* [H] after attention, before it is added */
     QN_WEIGHT_FFN_NORM,                          /* [H] before the feed-forward block */
+    QN_WEIGHT_FFN_NORM_BIAS,                     /* [H] */
     QN_WEIGHT_GATE,                              /* [F, H] */
     QN_WEIGHT_UP,                                /* [F, H] */
     QN_WEIGHT_DOWN,                              /* [H, F] */

@@ -52,9 +52,10 @@ static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *al
 {
     int rope = f->config->layers[i].rope;
     const qn_block_positions at = {rope == QN_ROPE_NONE ? NULL : all->table[rope], all->query_scale};
-    qn_array *h = mixed(s, f, qn_block_norm(s, f, x, QN_WEIGHT_ATTN_NORM, i), &at, all, i);
+    qn_array *normed = qn_block_norm(s, f, x, QN_WEIGHT_ATTN_NORM, i);
+    qn_array *h = mixed(s, f, normed, &at, all, i);
     x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));
-    h = feed_forward(s, f, x, i);
+    h = feed_forward(s, f, f->config->parallel_blocks ? normed : x, i);
     x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
     if (all->layer_inputs) x = qn_add(s, x, qn_block_layer_input(s, f, x, all->layer_inputs, i));
     qn_array *scale = qn_forward_weight(f, QN_WEIGHT_LAYER_SCALE, i);
@@ -149,7 +150,8 @@ qn_array *qn_forward_losses(qn_scope *s, const qn_forward *f, qn_array *hidden, 
                             qn_array *targets)
 {
     const qn_trained_matrix *m = qn_trained_get(f->trained, QN_WEIGHT_LM_HEAD, 0);
-    if ((m && m->a) || (f->adapters && qn_adapters_pairs(f->adapters, QN_WEIGHT_LM_HEAD, 0))) {
+    const int has_bias = qn_forward_weight(f, QN_WEIGHT_LM_HEAD_BIAS, 0) != NULL;
+    if (has_bias || (m && m->a) || (f->adapters && qn_adapters_pairs(f->adapters, QN_WEIGHT_LM_HEAD, 0))) {
         qn_array *logits = qn_forward_head(s, f, hidden, rows);
         return qn_sub(s, qn_logsumexp(s, logits), qn_take_along(s, logits, targets));
     }
@@ -161,7 +163,7 @@ qn_array *qn_forward_losses(qn_scope *s, const qn_forward *f, qn_array *hidden, 
 qn_array *qn_forward_head(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows)
 {
     qn_array *x = qn_block_linear(s, f, qn_forward_norm(s, f, hidden, rows), QN_WEIGHT_LM_HEAD,
-                                  QN_WEIGHT_ROLE_COUNT, 0);
+                                  QN_WEIGHT_LM_HEAD_BIAS, 0);
     x = qn_scale(s, x, f->config->logits_scale);
     return qn_label(s, qn_block_softcap(s, x, f->config->final_logit_softcapping), "logits");
 }

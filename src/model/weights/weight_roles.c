@@ -46,6 +46,9 @@ typedef enum {
     IF_NORM,
     IF_ATTENTION,
     IF_QK_NORM,
+    IF_NORM_BIAS,
+    IF_QK_NORM_BIAS,
+    IF_HEAD_BIAS,
     IF_QKV_BIAS,
     IF_O_BIAS,
     IF_MLP_BIAS,
@@ -66,6 +69,8 @@ typedef enum {
     IF_LAYER_INPUT,
     IF_LAYER_SCALE,
     IF_MLP,
+    IF_MLP_GATE,
+    IF_MLP_GATE_BIAS,
     IF_EXPERTS,
     IF_EXPERT_BIAS,
     IF_BOTH,
@@ -80,15 +85,18 @@ typedef enum {
 static const struct {
     dim shape[QN_WEIGHT_DIMS_MAX];
     need need;
-    unsigned norm; /* IF_NORM: the bit of the config */
+    unsigned norm; /* IF_NORM, IF_NORM_BIAS: the bit of the config; 0: always */
 } roles[QN_WEIGHT_ROLE_COUNT] = {
     [QN_WEIGHT_EMBED] = {{DIM_V, DIM_H}, ALWAYS, 0},
     [QN_WEIGHT_FINAL_NORM] = {{DIM_H}, ALWAYS, 0},
+    [QN_WEIGHT_FINAL_NORM_BIAS] = {{DIM_H}, IF_NORM_BIAS, 0},
+    [QN_WEIGHT_LM_HEAD_BIAS] = {{DIM_V}, IF_HEAD_BIAS, 0},
     [QN_WEIGHT_LM_HEAD] = {{DIM_V, DIM_H}, IF_UNTIED, 0},
     [QN_WEIGHT_LAYER_INPUT_EMBED] = {{DIM_V2, DIM_LP}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_LAYER_INPUT_PROJ] = {{DIM_LP, DIM_H}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_LAYER_INPUT_NORM] = {{DIM_P}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_PRE_ATTN},
+    [QN_WEIGHT_ATTN_NORM_BIAS] = {{DIM_H}, IF_NORM_BIAS, QN_NORM_PRE_ATTN},
     [QN_WEIGHT_Q] = {{DIM_Q_GATED, DIM_H}, IF_Q, 0},
     [QN_WEIGHT_K] = {{DIM_K, DIM_H}, IF_ATTENTION, 0},
     [QN_WEIGHT_V] = {{DIM_K, DIM_H}, IF_ATTENTION, 0},
@@ -99,13 +107,16 @@ static const struct {
     [QN_WEIGHT_O_BIAS] = {{DIM_H}, IF_O_BIAS, 0},
     [QN_WEIGHT_Q_NORM] = {{DIM_Q_NORM}, IF_QK_NORM, 0},
     [QN_WEIGHT_K_NORM] = {{DIM_K_NORM}, IF_QK_NORM, 0},
+    [QN_WEIGHT_Q_NORM_BIAS] = {{DIM_Q_NORM}, IF_QK_NORM_BIAS, 0},
+    [QN_WEIGHT_K_NORM_BIAS] = {{DIM_K_NORM}, IF_QK_NORM_BIAS, 0},
     [QN_WEIGHT_HEAD_GATE] = {{DIM_HEADS, DIM_H}, IF_HEAD_GATE, 0},
     [QN_WEIGHT_POST_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_POST_ATTN},
     [QN_WEIGHT_FFN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_PRE_FFN},
-    [QN_WEIGHT_GATE] = {{DIM_F, DIM_H}, IF_MLP, 0},
+    [QN_WEIGHT_FFN_NORM_BIAS] = {{DIM_H}, IF_NORM_BIAS, QN_NORM_PRE_FFN},
+    [QN_WEIGHT_GATE] = {{DIM_F, DIM_H}, IF_MLP_GATE, 0},
     [QN_WEIGHT_UP] = {{DIM_F, DIM_H}, IF_MLP, 0},
     [QN_WEIGHT_DOWN] = {{DIM_H, DIM_F}, IF_MLP, 0},
-    [QN_WEIGHT_GATE_BIAS] = {{DIM_F}, IF_MLP_BIAS, 0},
+    [QN_WEIGHT_GATE_BIAS] = {{DIM_F}, IF_MLP_GATE_BIAS, 0},
     [QN_WEIGHT_UP_BIAS] = {{DIM_F}, IF_MLP_BIAS, 0},
     [QN_WEIGHT_DOWN_BIAS] = {{DIM_H}, IF_MLP_BIAS, 0},
     [QN_WEIGHT_LATENT_Q_A] = {{DIM_Q_RANK, DIM_H}, IF_Q_RANK, 0},
@@ -285,6 +296,12 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
         return loosely(!c->tie_word_embeddings);
     case IF_NORM:
         return strictly((c->norms & roles[role].norm) != 0);
+    case IF_NORM_BIAS:
+        return strictly(c->norm_bias && (!roles[role].norm || (c->norms & roles[role].norm)));
+    case IF_QK_NORM_BIAS:
+        return strictly(attends && c->norm_bias && c->qk_norm != QN_QK_NORM_NONE);
+    case IF_HEAD_BIAS:
+        return loosely(c->head_bias);
     case IF_QK_NORM:
         return strictly(attends && c->qk_norm != QN_QK_NORM_NONE);
     case IF_QKV_BIAS:
@@ -323,6 +340,10 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
         return strictly(recurs && c->delta.by_head);
     case IF_MLP:
         return strictly(l->has_mlp);
+    case IF_MLP_GATE:
+        return strictly(l->has_mlp && !c->plain_mlp);
+    case IF_MLP_GATE_BIAS:
+        return l->has_mlp && !c->plain_mlp ? loosely(c->mlp_bias) : QN_WEIGHT_NEVER;
     case IF_MLP_BIAS:
         return l->has_mlp ? loosely(c->mlp_bias) : QN_WEIGHT_NEVER;
     case IF_EXPERTS:

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "model/config/families.h"
 #include "model/config/quantization.h"
+#include "model/config/xielu_config.h"
 #include "model/weights/vision_roles.h"
 #include "model/weights/weight_experts.h"
 #include "model/weights/weight_heads.h"
@@ -352,6 +353,8 @@ static qn_status check_all_taken(const qn_source *src, const char *prefix, const
         const qn_tensor_view *v = qn_source_get(src, i);
         int64_t layer = layer_of(src, prefix, v->name);
         int beyond = layer >= c->num_hidden_layers;
+        if (c->hidden_act == QN_HIDDEN_XIELU && qn_xielu_config_has(v->name))
+            continue; /* read with the config */
         if (layer < 0 || is_taken(v, beyond ? none : *w->layers[layer])) continue;
         if (beyond && layer < c->num_hidden_layers + c->num_nextn_predict_layers) continue;
         if (beyond)

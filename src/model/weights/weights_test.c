@@ -42,9 +42,13 @@ static void check_whole(const qn_test_weights *m, const char *name)
                  {QN_NORM_PRE_FFN, QN_WEIGHT_FFN_NORM},
                  {QN_NORM_POST_FFN, QN_WEIGHT_POST_FFN_NORM}};
     int has_inputs = c->hidden_size_per_layer_input > 0;
-    for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++)
-        assert_int_equal(qn_weights_get(m->weights, (qn_weight_role)role, 0) != NULL,
-                         role < QN_WEIGHT_LAYER_INPUT_EMBED || has_inputs);
+    for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++) {
+        const int is_expected = role == QN_WEIGHT_FINAL_NORM_BIAS ? c->norm_bias
+                                : role == QN_WEIGHT_LM_HEAD_BIAS
+                                    ? c->head_bias
+                                    : role < QN_WEIGHT_LAYER_INPUT_EMBED || has_inputs;
+        assert_int_equal(qn_weights_get(m->weights, (qn_weight_role)role, 0) != NULL, is_expected);
+    }
     assert_int_equal(qn_weights_tied(m->weights), c->tie_word_embeddings);
     for (int64_t l = 0; l < c->num_hidden_layers; l++) {
         const int attends = c->layers[l].mixer == QN_MIXER_ATTENTION;

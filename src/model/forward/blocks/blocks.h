@@ -16,7 +16,7 @@ qn_array *qn_block_adapted(qn_scope *s, const qn_forward *f, qn_array *x, qn_arr
  * top], or their sum [R, n_out] by share [R, top] if it is not NULL. */
 qn_array *qn_block_adapted_experts(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *y, qn_array *ids,
                                    qn_array *share, qn_weight_role weight, int64_t layer);
-/* RMS norm with the config's epsilon and offset; x itself when the model has no such weight. */
+/* The config's norm, with its epsilon and offset; x itself when the model has no such weight. */
 qn_array *qn_block_norm(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight, int64_t layer);
 /* cap * tanh(x / cap); x itself when cap is 0. */
 qn_array *qn_block_softcap(qn_scope *s, qn_array *x, float cap);
@@ -60,9 +60,9 @@ qn_array *qn_block_conv(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight
 qn_array *qn_block_short_conv(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 /* The gated delta net with its state: config.h's qn_delta_config. */
 qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
-/* The config's activation. */
-qn_array *qn_block_activation(qn_scope *s, const qn_forward *f, qn_array *x);
-/* act(x gate) * (x up), down. */
+/* The config's activation, as this layer has it. */
+qn_array *qn_block_activation(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
+/* act(x gate) * (x up), down; without a gate act(x up), down. */
 qn_array *qn_block_mlp(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 /* The inputs of all layers, [R, num_hidden_layers * hidden_size_per_layer_input], from the ids and their
  * embedding x; NULL when the model has none. */

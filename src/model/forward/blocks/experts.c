@@ -98,7 +98,7 @@ qn_array *qn_block_chosen(qn_scope *s, const qn_forward *f, qn_array *x, qn_arra
     gate = qn_block_adapted_experts(s, f, x, gate, ids, NULL, QN_WEIGHT_EXPERT_GATE, layer);
     up = qn_block_adapted_experts(s, f, x, up, ids, NULL, QN_WEIGHT_EXPERT_UP, layer);
     qn_array *h =
-        c->swiglu_alpha > 0 ? clamped(s, c, gate, up) : qn_mul(s, qn_block_activation(s, f, gate), up);
+        c->swiglu_alpha > 0 ? clamped(s, c, gate, up) : qn_mul(s, qn_block_activation(s, f, gate, layer), up);
     qn_array *y = qn_experts_sum(s, h, qn_parameters_get(p, QN_WEIGHT_EXPERT_DOWN, layer), ids, share,
                                  bias_of(s, f, QN_WEIGHT_EXPERT_DOWN_BIAS, layer, f->config->hidden_size));
     y = qn_label(s, y, "experts.down");
@@ -111,8 +111,8 @@ static qn_array *shared(qn_scope *s, const qn_forward *f, qn_array *x, int64_t l
     const qn_weight_role none = QN_WEIGHT_ROLE_COUNT;
     qn_array *gate = qn_block_linear(s, f, x, QN_WEIGHT_SHARED_GATE, none, layer);
     qn_array *up = qn_block_linear(s, f, x, QN_WEIGHT_SHARED_UP, none, layer);
-    qn_array *y = qn_block_linear(s, f, qn_mul(s, qn_block_activation(s, f, gate), up), QN_WEIGHT_SHARED_DOWN,
-                                  none, layer);
+    qn_array *y = qn_block_linear(s, f, qn_mul(s, qn_block_activation(s, f, gate, layer), up),
+                                  QN_WEIGHT_SHARED_DOWN, none, layer);
     if (!f->config->experts.shared_gate) return y;
     qn_array *by = qn_linear_exact(s, x, qn_forward_weight(f, QN_WEIGHT_SHARED_ROUTER, layer));
     by = qn_block_adapted(s, f, x, by, QN_WEIGHT_SHARED_ROUTER, layer);

@@ -23,7 +23,7 @@ qn_array *qn_block_layer_input(qn_scope *s, const qn_forward *f, qn_array *x, qn
 {
     int64_t n = f->config->hidden_size_per_layer_input;
     qn_array *h = qn_block_linear(s, f, x, QN_WEIGHT_LAYER_INPUT_GATE, QN_WEIGHT_ROLE_COUNT, layer);
-    h = qn_mul(s, qn_block_activation(s, f, h), qn_slice_last(s, inputs, layer * n, n));
+    h = qn_mul(s, qn_block_activation(s, f, h, layer), qn_slice_last(s, inputs, layer * n, n));
     h = qn_block_linear(s, f, h, QN_WEIGHT_LAYER_INPUT_OUT, QN_WEIGHT_ROLE_COUNT, layer);
     return qn_block_norm(s, f, h, QN_WEIGHT_POST_LAYER_INPUT_NORM, layer);
 }

@@ -67,10 +67,22 @@ qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weig
     return b ? qn_add(s, y, b) : y;
 }
 
+/* 0, which is no bias: the norm has none. */
+static const qn_weight_role norm_biases[QN_WEIGHT_ROLE_COUNT] = {
+    [QN_WEIGHT_FINAL_NORM] = QN_WEIGHT_FINAL_NORM_BIAS,
+    [QN_WEIGHT_ATTN_NORM] = QN_WEIGHT_ATTN_NORM_BIAS,
+    [QN_WEIGHT_FFN_NORM] = QN_WEIGHT_FFN_NORM_BIAS,
+    [QN_WEIGHT_Q_NORM] = QN_WEIGHT_Q_NORM_BIAS,
+    [QN_WEIGHT_K_NORM] = QN_WEIGHT_K_NORM_BIAS};
+
 qn_array *qn_block_norm(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight, int64_t layer)
 {
+    const qn_model_config *c = f->config;
     qn_array *w = qn_forward_weight(f, weight, layer);
-    return w ? qn_rms_norm(s, x, w, f->config->rms_norm_eps, f->config->norm_offset) : x;
+    if (!w) return x;
+    if (!c->layer_norm) return qn_rms_norm(s, x, w, c->rms_norm_eps, c->norm_offset);
+    const qn_weight_role bias = norm_biases[weight];
+    return qn_layer_norm(s, x, w, bias ? qn_forward_weight(f, bias, layer) : NULL, c->rms_norm_eps);
 }
 
 qn_array *qn_block_softcap(qn_scope *s, qn_array *x, float cap)

@@ -1,18 +1,33 @@
 #include "model/forward/blocks/blocks.h"
 
-qn_array *qn_block_activation(qn_scope *s, const qn_forward *f, qn_array *x)
+static qn_array *xielu(qn_scope *s, qn_array *x, const qn_xielu *p)
+{
+    qn_array *rest =
+        qn_sub(s, qn_unary(s, QN_PRIM_EXPM1, qn_binary(s, QN_PRIM_MINIMUM, x, qn_scalar(s, p->eps))), x);
+    qn_array *curved = qn_where(s, qn_gt(s, x, qn_scalar(s, 0)), qn_scale(s, qn_mul(s, x, x), p->alpha_p),
+                                qn_scale(s, rest, p->alpha_n));
+    return qn_add(s, curved, qn_scale(s, x, p->beta));
+}
+
+qn_array *qn_block_activation(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer)
 {
     static const qn_prim activation[] = {[QN_HIDDEN_SILU] = QN_PRIM_SILU,
                                          [QN_HIDDEN_GELU_TANH] = QN_PRIM_GELU_TANH,
                                          [QN_HIDDEN_GELU] = QN_PRIM_GELU};
-    return qn_unary(s, activation[f->config->hidden_act], x);
+    const qn_hidden_act act = f->config->hidden_act;
+    return act == QN_HIDDEN_XIELU ? xielu(s, x, &f->config->layers[layer].xielu)
+                                  : qn_unary(s, activation[act], x);
 }
 
 qn_array *qn_block_mlp(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer)
 {
-    qn_array *gate = qn_block_linear(s, f, x, QN_WEIGHT_GATE, QN_WEIGHT_GATE_BIAS, layer);
+    qn_array *gate = NULL, *h;
+    if (!f->config->plain_mlp) gate = qn_block_linear(s, f, x, QN_WEIGHT_GATE, QN_WEIGHT_GATE_BIAS, layer);
     qn_array *up = qn_block_linear(s, f, x, QN_WEIGHT_UP, QN_WEIGHT_UP_BIAS, layer);
-    qn_array *h = qn_mul(s, qn_block_activation(s, f, gate), up);
+    if (f->config->plain_mlp)
+        h = qn_block_activation(s, f, up, layer);
+    else
+        h = qn_mul(s, qn_block_activation(s, f, gate, layer), up);
     qn_array *out = qn_block_linear(s, f, h, QN_WEIGHT_DOWN, QN_WEIGHT_DOWN_BIAS, layer);
     /* Between gate, up and here a gradient needs two wide arrays that cost one element-wise step: they are
      * made again rather than kept, and the product with down is not. */
