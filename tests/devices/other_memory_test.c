@@ -8,7 +8,10 @@
 // clang-format on
 #include <quern/quern.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/devices/other_compare.h"
 #include "tests/support/engine_help.h"
@@ -165,6 +168,53 @@ static void a_card_has_figures_and_a_limit(void **state)
     assert_non_null(strstr(qn_last_error(), "left under the device memory limit"));
 }
 
+/* Resident bytes of this process; 0: unknown. */
+static size_t resident_bytes(void)
+{
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f) return 0;
+    if (fscanf(f, "%*s %ld", &pages) != 1) pages = 0;
+    fclose(f);
+    return (size_t)pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Answers of many sizes leave nothing behind, neither in the ledgers nor in the memory that the card and the system
+ * count. QN_TEST_TOKENS: so many tokens in all. */
+static void memory_is_flat(void **state)
+{
+    enum { WARM = 4, SLACK = 4 << 20 };
+    const char *wish = getenv("QN_TEST_TOKENS");
+    const int64_t most = wish ? strtol(wish, NULL, 10) : 100;
+    qn_memory host[2];
+    qn_device_memory card[2];
+    size_t resident[2];
+    qn_model *m = open_model();
+    for (int64_t i = 0, n = 0, at = 0; at < 2; i++) {
+        if (i == WARM || n >= most) {
+            resident[at] = resident_bytes();
+            qn_test_ok(qn_model_get_memory(m, &host[at]));
+            qn_test_ok(qn_model_get_device_memory(m, &card[at++]));
+            n = 0;
+        }
+        const int64_t length = i == 0 ? 60 : 1 + (i * 37) % 60;
+        qn_test_ok(answer(m, length));
+        n += length;
+        if (i < WARM) n = 0;
+    }
+    print_message(
+        "%lld tokens: the device's memory %lld to %lld bytes, free %lld to %lld; the host's %lld to %lld, "
+        "resident %lld to %lld\n",
+        (long long)most, (long long)card[0].active_memory_bytes, (long long)card[1].active_memory_bytes,
+        (long long)card[0].free_bytes, (long long)card[1].free_bytes, (long long)host[0].active_memory_bytes,
+        (long long)host[1].active_memory_bytes, (long long)resident[0], (long long)resident[1]);
+    assert_int_equal(card[1].active_memory_bytes, card[0].active_memory_bytes);
+    assert_int_equal(host[1].active_memory_bytes, host[0].active_memory_bytes);
+    assert_true(card[1].free_bytes + SLACK >= card[0].free_bytes);
+    assert_true(resident[1] <= resident[0] + SLACK);
+    qn_model_close(&m);
+}
+
 /* Arrays of a card are in its ledger, and what the host reads of them is in the host's. */
 static void scopes_have_both_limits(void **state)
 {
@@ -196,6 +246,7 @@ int main(void)
         cmocka_unit_test(the_cache_keeps_its_limit),
         cmocka_unit_test(limits_are_refused_before_the_device_is_asked),
         cmocka_unit_test(a_card_has_figures_and_a_limit),
+        cmocka_unit_test(memory_is_flat),
         cmocka_unit_test(scopes_have_both_limits),
     };
     return qn_test_run_others("memory", tests, sizeof tests / sizeof *tests, NULL, NULL);

@@ -103,6 +103,8 @@ static qn_status get_card(int i, qn_cuda_card *out)
 static void close_context(qn_cuda_context *c)
 {
     if (!c) return;
+    if (c->begun) cudaEventDestroy(c->begun);
+    if (c->beside) cudaStreamDestroy(c->beside);
     if (c->stream) cudaStreamDestroy(c->stream);
     free(c);
 }
@@ -119,6 +121,11 @@ static qn_status open_context(int i_card, qn_cuda_context **out)
     if (status == QN_OK)
         status =
             qn_cuda_check(NULL, cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking), "a stream");
+    if (status == QN_OK)
+        status =
+            qn_cuda_check(NULL, cudaStreamCreateWithFlags(&c->beside, cudaStreamNonBlocking), "a stream");
+    if (status == QN_OK)
+        status = qn_cuda_check(NULL, cudaEventCreateWithFlags(&c->begun, cudaEventDisableTiming), "an event");
     if (status != QN_OK) {
         close_context(c);
         return status;
@@ -131,6 +138,11 @@ static qn_status open_context(int i_card, qn_cuda_context **out)
 #else
     c->has_wide = p.major == 9 && p.minor == 0 && strstr(QN_CUDA_CODE, "sm_90a") != NULL;
 #endif
+    status = qn_step_load(c);
+    if (status != QN_OK) {
+        close_context(c);
+        return status;
+    }
     *out = c;
     return QN_OK;
 }
@@ -199,7 +211,42 @@ static qn_status fill(qn_cuda_context *c, void *to, int byte, size_t size_bytes)
 static qn_status wait_all(qn_cuda_context *c)
 {
     ENTER(c);
-    return qn_cuda_check(c, cudaStreamSynchronize(c->stream), "a step");
+    const qn_status status = qn_cuda_check(c, cudaStreamSynchronize(c->stream), "a step");
+    return status == QN_OK ? qn_cuda_check(c, cudaStreamSynchronize(c->beside), "a copy") : status;
+}
+
+/* ---- marks --------------------------------------------------------------------------------------------- */
+
+static qn_status mark_new(qn_cuda_context *c, void **out)
+{
+    ENTER(c);
+    cudaEvent_t mark = NULL;
+    const qn_status status =
+        qn_cuda_check(c, cudaEventCreateWithFlags(&mark, cudaEventDisableTiming), "an event");
+    if (status == QN_OK) *out = mark;
+    return status;
+}
+
+static void mark_free(qn_cuda_context *c, void *mark)
+{
+    if (mark) cudaEventDestroy((cudaEvent_t)mark);
+}
+
+static qn_status copy_beside(qn_cuda_context *c, void *to, const void *from, size_t size_bytes, void *mark)
+{
+    ENTER(c);
+    cudaError_t e = cudaEventRecord(c->begun, c->stream);
+    if (e == cudaSuccess) e = cudaStreamWaitEvent(c->beside, c->begun, 0);
+    if (e == cudaSuccess && size_bytes)
+        e = cudaMemcpyAsync(to, from, size_bytes, cudaMemcpyDefault, c->beside);
+    if (e == cudaSuccess) e = cudaEventRecord((cudaEvent_t)mark, c->beside);
+    return qn_cuda_check(c, e, "a copy");
+}
+
+static qn_status mark_wait(qn_cuda_context *c, void *mark)
+{
+    ENTER(c);
+    return qn_cuda_check(c, cudaEventSynchronize((cudaEvent_t)mark), "a step");
 }
 
 /* ---- primitives ---------------------------------------------------------------------------------------- */
@@ -285,6 +332,11 @@ static qn_status record_end(qn_cuda_context *c, void **out)
     return status;
 }
 
+static size_t recording_bytes(const void *p)
+{
+    return qn_cuda_played_bytes(((const recording *)p)->played);
+}
+
 static qn_status replay(qn_cuda_context *c, void *p)
 {
     ENTER(c);
@@ -324,7 +376,12 @@ static const qn_cuda_shim shim = {.version = QN_CUDA_SHIM_VERSION,
                                   .record_end = record_end,
                                   .replay = replay,
                                   .recording_free = recording_free,
-                                  .pack = qn_cuda_pack};
+                                  .recording_bytes = recording_bytes,
+                                  .pack = qn_cuda_pack,
+                                  .mark_new = mark_new,
+                                  .mark_free = mark_free,
+                                  .copy_beside = copy_beside,
+                                  .mark_wait = mark_wait};
 
 extern "C" __attribute__((visibility("default"))) const qn_cuda_shim *qn_cuda_shim_get(void)
 {

@@ -49,9 +49,12 @@ qn_status qn_cuda_take_host(qn_cuda *d, size_t size_bytes, qn_ledger_entry entry
 void qn_cuda_give_host(qn_cuda *d, size_t size_bytes, qn_ledger_entry entry, void *p);
 /* The face on the card, with the host's first size_bytes if they are newer. */
 qn_status qn_cuda_face(qn_cuda *d, qn_buffer *b, size_t size_bytes, char **out);
+/* The face on the card, with n_bytes that the card itself writes from its start: the host's are not sent, and before
+ * another run they are newer again. */
+qn_status qn_cuda_guessed_face(qn_cuda *d, qn_buffer *b, size_t n_bytes, char **out);
 /* A run wrote the first size_bytes on the card. *is_coming 1: they are on their way to the host, which wants
- * them after each run; they are there after the next wait. */
-qn_status qn_cuda_written(qn_cuda *d, qn_buffer *b, size_t size_bytes, int *is_coming);
+ * them after each run; they are there after the next wait, or, with a mark (NULL: none), when that is reached. */
+qn_status qn_cuda_written(qn_cuda *d, qn_buffer *b, size_t size_bytes, void *mark, int *is_coming);
 /* Waits for all that was begun. */
 qn_status qn_cuda_wait(qn_cuda *d);
 /* The bytes on the host, for reading by the device itself: newer ones are fetched. */
@@ -95,6 +98,10 @@ qn_cuda_state qn_cuda_state_layer(const qn_cuda_device_state *s, int64_t layer);
 int qn_cuda_supports(qn_device *d, qn_prim prim);
 qn_status qn_cuda_compile(qn_device *d, const qn_plan *plan, qn_exec **out);
 qn_status qn_cuda_run_program(qn_exec *e, const qn_sizes *sizes);
+/* qn_async_ops. */
+qn_status qn_cuda_start_program(qn_exec *e, const qn_sizes *sizes, qn_exec *after, const qn_buffer *guessed);
+qn_status qn_cuda_finish_program(qn_exec *e, int64_t n, const int32_t *ids, int *as_guessed);
+void qn_cuda_discard_program(qn_exec *e);
 void qn_cuda_set_probe(qn_exec *e, qn_probe_fn *probe, qn_probe_wants_fn *wants, void *user);
 void qn_cuda_exec_free(qn_exec *e);
 

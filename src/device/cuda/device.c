@@ -1,4 +1,6 @@
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "device/cuda/cuda.h"
@@ -105,6 +107,18 @@ static void cuda_for_each(qn_device *base, int64_t n, void (*fn)(void *user, int
     qn_pool_each(((qn_cuda *)base)->pool, n, fn, user);
 }
 
+/* The card computes the next step while the host reads the last one's logits. */
+static int cuda_async_is_useful(qn_device *base)
+{
+    const char *wish = getenv("QUERN_CUDA_AHEAD");
+    return !wish || strcmp(wish, "0") != 0;
+}
+
+static const qn_async_ops cuda_async = {.is_useful = cuda_async_is_useful,
+                                        .start = qn_cuda_start_program,
+                                        .finish = qn_cuda_finish_program,
+                                        .discard = qn_cuda_discard_program};
+
 const qn_device_ops qn_device_cuda = {
     .name = "cuda",
     .n_groups_more = 2, /* a norm, a product and a sum: step/notes.cu */
@@ -123,6 +137,7 @@ const qn_device_ops qn_device_cuda = {
     .supports = qn_cuda_supports,
     .compile = qn_cuda_compile,
     .run = qn_cuda_run_program,
+    .async = &cuda_async,
     .set_probe = qn_cuda_set_probe,
     .exec_free = qn_cuda_exec_free,
     .state_new = qn_cuda_state_new,

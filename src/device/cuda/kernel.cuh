@@ -25,7 +25,8 @@
 struct qn_cuda_context {
     int i_card, n_sm, major, minor;
     struct qn_cuda_notes *notes; /* of a run that is being recorded; NULL: none is */
-    cudaStream_t stream;
+    cudaStream_t stream, beside; /* beside: copies to the host that nothing on the card waits for */
+    cudaEvent_t begun;           /* what the last of these copies waits for */
     int is_lost;
     int has_wide;    /* it has wgmma (wgmma.cuh), and the library has code for that */
     char fault[160]; /* what lost it */

@@ -212,15 +212,20 @@ qn_status qn_cuda_wait(qn_cuda *d)
     return qn_cuda_said(d, d->shim->wait(d->context));
 }
 
+static qn_status make_card(qn_cuda *d, const qn_buffer *b, mirror *m)
+{
+    if (m->card) return QN_OK;
+    void *p;
+    QN_TRY(qn_cuda_take(d, m->size_bytes, b->entry, &p));
+    m->card = p;
+    return QN_OK;
+}
+
 qn_status qn_cuda_face(qn_cuda *d, qn_buffer *b, size_t size_bytes, char **out)
 {
     mirror *m;
     QN_TRY(mirror_of(b, &m));
-    if (!m->card) {
-        void *p;
-        QN_TRY(qn_cuda_take(d, m->size_bytes, b->entry, &p));
-        m->card = p;
-    }
+    QN_TRY(make_card(d, b, m));
     if (m->is_kept) {
         QN_TRY(send_kept(d, b, m, size_bytes < m->size_bytes ? size_bytes : m->size_bytes));
     } else if (m->newer == HOST_IS_NEWER) {
@@ -231,7 +236,21 @@ qn_status qn_cuda_face(qn_cuda *d, qn_buffer *b, size_t size_bytes, char **out)
     return QN_OK;
 }
 
-qn_status qn_cuda_written(qn_cuda *d, qn_buffer *b, size_t size_bytes, int *is_coming)
+qn_status qn_cuda_guessed_face(qn_cuda *d, qn_buffer *b, size_t n_bytes, char **out)
+{
+    mirror *m;
+    QN_TRY(mirror_of(b, &m));
+    if (n_bytes > m->size_bytes)
+        return qn_fail(QN_E_ARG, "device cuda: %zu bytes are guessed, and their buffer has %zu", n_bytes,
+                       m->size_bytes);
+    QN_TRY(make_card(d, b, m));
+    m->sent_bytes = 0;
+    if (b->data) m->newer = HOST_IS_NEWER;
+    *out = m->card;
+    return QN_OK;
+}
+
+qn_status qn_cuda_written(qn_cuda *d, qn_buffer *b, size_t size_bytes, void *mark, int *is_coming)
 {
     mirror *m;
     QN_TRY(mirror_of(b, &m));
@@ -239,7 +258,8 @@ qn_status qn_cuda_written(qn_cuda *d, qn_buffer *b, size_t size_bytes, int *is_c
     m->valid_bytes = size_bytes;
     m->sent_bytes = 0;
     if (!b->data || !(m->is_wanted || m->is_kept)) return QN_OK;
-    QN_TRY(qn_cuda_said(d, d->shim->copy(d->context, b->data, m->card, size_bytes)));
+    QN_TRY(qn_cuda_said(d, mark ? d->shim->copy_beside(d->context, b->data, m->card, size_bytes, mark)
+                                : d->shim->copy(d->context, b->data, m->card, size_bytes)));
     m->newer = SAME;
     *is_coming = 1;
     return QN_OK;

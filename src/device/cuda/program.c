@@ -29,9 +29,21 @@ typedef struct {
     qn_sizes sizes;
     uint64_t faces;  /* hash of the addresses of buffers, and of the adapters' largest ranks */
     void *recording; /* NULL: the run came once; the next one alike is recorded */
+    size_t bytes;    /* of it, in the ledger */
     uint64_t used;   /* when, in runs */
 } recorded;
 enum { RECORDINGS = 12 };
+
+/* A run that nobody waited for yet, and the rows' largest numbers with which it began. */
+typedef struct {
+    int is_begun, is_coming; /* is_coming: bytes are on their way to the host until the mark */
+    void *mark;              /* NULL: not made yet */
+    int64_t n;               /* numbers that it took, 0: none */
+    int32_t *ids;            /* [room] them, on the host, in locked memory */
+    int64_t room;
+    void *scratch; /* on the card, for finding them */
+    size_t scratch_bytes;
+} pending;
 
 typedef struct {
     qn_exec base;
@@ -51,6 +63,7 @@ typedef struct {
     recorded recordings[RECORDINGS];
     uint64_t n_runs;
     int never_records;
+    pending pending;
 } cuda_exec;
 
 int qn_cuda_supports(qn_device *d, qn_prim prim)
@@ -143,6 +156,9 @@ static qn_cuda_step step_of(const cuda_exec *e, int i, const qn_sizes *sizes, in
     c.scratch = e->scratch;
     return c;
 }
+
+static void free_pending(cuda_exec *e);
+static void free_recording(qn_cuda *d, recorded *r);
 
 /* ---- compiling ----------------------------------------------------------------------------------------- */
 
@@ -254,7 +270,8 @@ void qn_cuda_exec_free(qn_exec *base)
     cuda_exec *e = (cuda_exec *)base;
     if (!e) return;
     qn_cuda *d = device_of(e);
-    for (int i = 0; i < RECORDINGS; i++) d->shim->recording_free(d->context, e->recordings[i].recording);
+    free_pending(e);
+    for (int i = 0; i < RECORDINGS; i++) free_recording(d, &e->recordings[i]);
     for (int i = 0; e->loras && i < e->plan.n_steps; i++) free_table(e, e->loras[i]);
     qn_cuda_give(d, e->plan.arena_bytes, QN_LEDGER_SCRATCH, e->arena);
     qn_cuda_give(d, e->scratch_bytes, QN_LEDGER_SCRATCH, e->scratch);
@@ -293,13 +310,14 @@ static void measure_uses(cuda_exec *e)
     e->is_measured = 1;
 }
 
-static qn_status place_buffers(cuda_exec *e)
+/* All but `guessed` (NULL: none), which the card itself writes. */
+static qn_status place_buffers(cuda_exec *e, const qn_buffer *guessed)
 {
     qn_cuda *d = device_of(e);
     measure_uses(e);
     for (int i = 0; i < e->n_buffers; i++) {
         buffer_use *u = &e->buffers[i];
-        QN_TRY(qn_cuda_face(d, u->buffer, u->used_bytes, &u->card));
+        if (u->buffer != guessed) QN_TRY(qn_cuda_face(d, u->buffer, u->used_bytes, &u->card));
     }
     return QN_OK;
 }
@@ -460,10 +478,30 @@ static uint64_t hash_faces(const cuda_exec *e)
     return h;
 }
 
+static void free_recording(qn_cuda *d, recorded *r)
+{
+    d->shim->recording_free(d->context, r->recording);
+    qn_ledger_release(d->base.ledger, QN_LEDGER_SCRATCH, r->bytes);
+    r->recording = NULL;
+    r->bytes = 0;
+}
+
+/* 0: the ledger has no room for it, and it is gone. */
+static int count_recording(qn_cuda *d, recorded *r)
+{
+    const size_t bytes = d->shim->recording_bytes(r->recording);
+    const int fits = qn_ledger_reserve(d->base.ledger, QN_LEDGER_SCRATCH, bytes) == QN_OK;
+    if (fits)
+        r->bytes = bytes;
+    else
+        free_recording(d, r);
+    return fits;
+}
+
 /* That of this run, or the one that was used longest ago, made its own. */
 static recorded *find_recording(cuda_exec *e)
 {
-    const qn_cuda *d = device_of(e);
+    qn_cuda *d = device_of(e);
     const uint64_t faces = hash_faces(e);
     recorded *oldest = &e->recordings[0];
     e->n_runs++;
@@ -472,7 +510,7 @@ static recorded *find_recording(cuda_exec *e)
         if (r->used && r->faces == faces && memcmp(&r->sizes, &e->sizes, sizeof r->sizes) == 0) return r;
         if (r->used < oldest->used) oldest = r;
     }
-    d->shim->recording_free(d->context, oldest->recording);
+    free_recording(d, oldest);
     *oldest = (recorded){.sizes = e->sizes, .faces = faces};
     return oldest;
 }
@@ -491,22 +529,20 @@ static qn_status launch_or_replay(cuda_exec *e)
             return launch_all(e);
         }
         const qn_status status = launch_all(e), ended = d->shim->record_end(d->context, &r->recording);
-        if (status != QN_OK) return status;
-        e->never_records = ended != QN_OK;
+        if (status != QN_OK) { /* a part of the run must not be replayed */
+            free_recording(d, r);
+            return status;
+        }
+        e->never_records = ended != QN_OK || !count_recording(d, r);
     }
     if (!r->recording) return launch_all(e);
     return qn_cuda_said(d, d->shim->replay(d->context, r->recording));
 }
 
-/* A failure may come with a later run: the card is only asked where the host waits. */
-qn_status qn_cuda_run_program(qn_exec *base, const qn_sizes *sizes)
+/* Begins what was placed. mark: of what the host wants; NULL: it comes in order. */
+static qn_status begin(cuda_exec *e, void *mark, int *is_coming)
 {
-    cuda_exec *e = (cuda_exec *)base;
     qn_cuda *d = device_of(e);
-    int waits = 0;
-    e->sizes = *sizes;
-    QN_TRY(reach_states(e));
-    QN_TRY(place_buffers(e));
     for (int i = 0; i < e->plan.n_steps; i++)
         if (e->loras[i]) QN_TRY(send_pairs(e, i));
 #ifdef QN_SHAKE
@@ -515,6 +551,155 @@ qn_status qn_cuda_run_program(qn_exec *base, const qn_sizes *sizes)
     QN_TRY(launch_or_replay(e));
     for (int i = 0; i < e->n_buffers; i++)
         if (e->buffers[i].is_written)
-            QN_TRY(qn_cuda_written(d, e->buffers[i].buffer, e->buffers[i].written_bytes, &waits));
-    return waits ? qn_cuda_wait(d) : QN_OK;
+            QN_TRY(qn_cuda_written(d, e->buffers[i].buffer, e->buffers[i].written_bytes, mark, is_coming));
+    return QN_OK;
+}
+
+/* A failure may come with a later run: the card is only asked where the host waits. */
+qn_status qn_cuda_run_program(qn_exec *base, const qn_sizes *sizes)
+{
+    cuda_exec *e = (cuda_exec *)base;
+    int waits = 0;
+    qn_cuda_discard_program(base);
+    e->sizes = *sizes;
+    QN_TRY(reach_states(e));
+    QN_TRY(place_buffers(e, NULL));
+    QN_TRY(begin(e, NULL, &waits));
+    return waits ? qn_cuda_wait(device_of(e)) : QN_OK;
+}
+
+/* ---- asynchronous runs --------------------------------------------------------------------------------- */
+
+static void free_pending(cuda_exec *e)
+{
+    qn_cuda *d = device_of(e);
+    pending *p = &e->pending;
+    qn_cuda_discard_program(&e->base);
+    d->shim->mark_free(d->context, p->mark);
+    qn_cuda_give_host(d, (size_t)p->room * sizeof *p->ids, QN_LEDGER_SCRATCH, p->ids);
+    qn_cuda_give(d, p->scratch_bytes, QN_LEDGER_SCRATCH, p->scratch);
+    *p = (pending){0};
+}
+
+/* Room for n numbers on the host and for finding them on the card. */
+static qn_status make_room(cuda_exec *e, int64_t n, size_t scratch_bytes)
+{
+    qn_cuda *d = device_of(e);
+    pending *p = &e->pending;
+    void *made;
+    if (p->room < n) {
+        QN_TRY(qn_cuda_take_host(d, (size_t)n * sizeof *p->ids, QN_LEDGER_SCRATCH, &made));
+        qn_cuda_give_host(d, (size_t)p->room * sizeof *p->ids, QN_LEDGER_SCRATCH, p->ids);
+        p->ids = made;
+        p->room = n;
+    }
+    if (p->scratch_bytes < scratch_bytes) {
+        QN_TRY(qn_cuda_take(d, scratch_bytes, QN_LEDGER_SCRATCH, &made));
+        qn_cuda_give(d, p->scratch_bytes, QN_LEDGER_SCRATCH, p->scratch);
+        p->scratch = made;
+        p->scratch_bytes = scratch_bytes;
+    }
+    return QN_OK;
+}
+
+/* The step that writes the first output of a pending run, [L, width]; NULL: there is none such. */
+static const qn_plan_step *scores_of(const cuda_exec *after)
+{
+    for (int i = 0; i < after->plan.n_steps; i++) {
+        const qn_operand *o = &after->plan.steps[i].out;
+        if (after->plan.slots[o->slot].kind != QN_SLOT_BUFFER) continue;
+        const int is_rows = o->shape.n == 2 && o->dtype == QN_DTYPE_F32 &&
+                            qn_shape_dim(&o->shape, 0, &after->sizes) == after->sizes.v[QN_SYM_L];
+        return is_rows && after->pending.is_begun ? &after->plan.steps[i] : NULL;
+    }
+    return NULL;
+}
+
+static buffer_use *find_use(const cuda_exec *e, const qn_buffer *b)
+{
+    for (int i = 0; i < e->n_buffers; i++)
+        if (e->buffers[i].buffer == b) return &e->buffers[i];
+    return NULL;
+}
+
+/* The place of the largest number of each row of the first output of `after` goes where `guessed` lies on the card, and
+ * to the host. */
+static qn_status guess(cuda_exec *e, const cuda_exec *after, const qn_buffer *guessed)
+{
+    qn_cuda *d = device_of(e);
+    pending *p = &e->pending;
+    const qn_plan_step *scores = scores_of(after);
+    buffer_use *use = find_use(e, guessed);
+    if (!scores || !use)
+        return qn_fail(QN_E_ARG, "program %s cannot make an early step from %s", e->plan.name,
+                       after->plan.name);
+    const int64_t n = after->sizes.v[QN_SYM_L];
+    const size_t bytes = (size_t)n * sizeof *p->ids;
+    const qn_params params = {.reduce = {.axis = 1}};
+    QN_TRY(qn_cuda_guessed_face(d, use->buffer, bytes, &use->card));
+    qn_cuda_step step = {
+        .prim = QN_PRIM_ARG_MAX,
+        .params = &params,
+        .n_in = 1,
+        .in[0] = operand(after, &scores->out, slot_base(after, scores->out.slot), &after->sizes),
+        .out = {.data = use->card, .dtype = QN_DTYPE_I32, .n = 2, .dim = {n, 1}, .stride = {1, 1}}};
+    QN_TRY(make_room(e, n, d->shim->scratch_bytes(&step)));
+    step.scratch = p->scratch;
+    QN_TRY(qn_cuda_said(d, d->shim->launch(d->context, &step)));
+    QN_TRY(qn_cuda_said(d, d->shim->copy_beside(d->context, p->ids, use->card, bytes, p->mark)));
+    p->n = n;
+    p->is_coming = 1;
+    return QN_OK;
+}
+
+static qn_status start(cuda_exec *e, const cuda_exec *after, const qn_buffer *guessed)
+{
+    qn_cuda *d = device_of(e);
+    pending *p = &e->pending;
+    if (!p->mark) QN_TRY(qn_cuda_said(d, d->shim->mark_new(d->context, &p->mark)));
+    QN_TRY(reach_states(e));
+    QN_TRY(place_buffers(e, after ? guessed : NULL));
+    if (after) QN_TRY(guess(e, after, guessed));
+    return begin(e, p->mark, &p->is_coming);
+}
+
+qn_status qn_cuda_start_program(qn_exec *base, const qn_sizes *sizes, qn_exec *after,
+                                const qn_buffer *guessed)
+{
+    cuda_exec *e = (cuda_exec *)base;
+    qn_cuda_discard_program(base);
+    e->sizes = *sizes;
+    e->pending.is_begun = 1;
+    const qn_status status = start(e, (cuda_exec *)after, guessed);
+    if (status != QN_OK) qn_cuda_discard_program(base);
+    return status;
+}
+
+/* Waits for what comes to the host. */
+static qn_status end(cuda_exec *e)
+{
+    qn_cuda *d = device_of(e);
+    pending *p = &e->pending;
+    const int is_coming = p->is_coming;
+    p->is_begun = p->is_coming = 0;
+    p->n = 0;
+    return is_coming ? qn_cuda_said(d, d->shim->mark_wait(d->context, p->mark)) : QN_OK;
+}
+
+/* A guess that was right leaves the card's outputs where they are: what reads them there comes later in order. */
+qn_status qn_cuda_finish_program(qn_exec *base, int64_t n, const int32_t *ids, int *as_guessed)
+{
+    cuda_exec *e = (cuda_exec *)base;
+    const int64_t n_guessed = e->pending.n;
+    if (!e->pending.is_begun) return qn_fail(QN_E_ARG, "program %s was not started", e->plan.name);
+    QN_TRY(end(e));
+    *as_guessed = n == n_guessed && (!n || memcmp(e->pending.ids, ids, (size_t)n * sizeof *ids) == 0);
+    return QN_OK;
+}
+
+/* What was begun is computed in its turn all the same. A copy to the host must not come after a later run's, nor read
+ * what that writes. */
+void qn_cuda_discard_program(qn_exec *base)
+{
+    if (((cuda_exec *)base)->pending.is_begun) end((cuda_exec *)base);
 }

@@ -3,8 +3,8 @@
  * neither needs CUDA nor notices that it is missing. The same files compiled for the host (make CUDA=host) give
  * a library that runs the same kernels without a card: for tests. This header is C and C++.
  *
- * A context is one card with one stream: what is asked for is computed in order, and only functions that say so
- * wait. One thread at a time uses a context. Functions return a status and keep the sentence of a failure for
+ * A context is one card with one stream: what is asked for is computed in order (copy_beside alone leaves it), and
+ * only functions that say so wait. One thread at a time uses a context. Functions return a status and keep the sentence of a failure for
  * error(). After a fault inside a kernel a context is lost: every function then returns QN_E_DEVICE. */
 #ifndef QN_DEVICE_CUDA_SHIM_H
 #define QN_DEVICE_CUDA_SHIM_H
@@ -82,7 +82,7 @@ typedef struct {
     int is_host;      /* no card: kernels are computed by this processor */
 } qn_cuda_about;
 
-enum { QN_CUDA_SHIM_VERSION = 2 };
+enum { QN_CUDA_SHIM_VERSION = 3 };
 
 typedef struct {
     int version; /* QN_CUDA_SHIM_VERSION; fields behind it are those of this header only then */
@@ -123,10 +123,20 @@ typedef struct {
     qn_status (*record_end)(qn_cuda_context *c, void **out);
     qn_status (*replay)(qn_cuda_context *c, void *recording);
     void (*recording_free)(qn_cuda_context *c, void *recording); /* waits for all that was begun */
+    /* Memory of the card that it has; what the driver takes for a graph is not known. */
+    size_t (*recording_bytes)(const void *recording);
     /* Begins to pack rows [first, first + n) of part i of a weight: raw, on the card, are these rows as they lie
      * in a file (row_bytes apart, or columns of it if transposed). scales and biases: of MLX's types. */
     qn_status (*pack)(qn_cuda_context *c, const qn_cuda_weight *w, int64_t part, int64_t first, int64_t n,
                       const qn_cuda_raw *raw);
+    /* A mark is the end of the last copy_beside that was given it. */
+    qn_status (*mark_new)(qn_cuda_context *c, void **out);
+    void (*mark_free)(qn_cuda_context *c, void *mark); /* NULL is accepted */
+    /* Begins a copy to the host behind all that was begun. What is begun later does not wait for the copy, so it must
+     * not write what is copied. */
+    qn_status (*copy_beside)(qn_cuda_context *c, void *to, const void *from, size_t size_bytes, void *mark);
+    /* Waits for the mark, and not for what was begun behind it. */
+    qn_status (*mark_wait)(qn_cuda_context *c, void *mark);
 } qn_cuda_shim;
 
 /* The one symbol that the library exports. */

@@ -156,6 +156,73 @@ template <int TEAM> static __global__ void find_extreme(work w)
     if (t == 0 && i < w.n_lines) ((int32_t *)w.out)[i] = (int32_t)places[threadIdx.x].at;
 }
 
+/* Few long lines of f32 side by side, such as logits: a block a part of a line, then a block a line joins the parts.
+ * The order of joining is free. */
+
+enum { PART = 1024, PARTS = 128, LINES_IN_PARTS = 64 };
+
+typedef struct {
+    float x; /* negated where the smallest is looked for */
+    int32_t at;
+} part_best;
+
+static __device__ __forceinline__ part_best better_part(part_best a, part_best b)
+{
+    const part_best first = a.at < b.at ? a : b, second = a.at < b.at ? b : a;
+    return first.x == first.x && (second.x != second.x || second.x > first.x) ? second : first;
+}
+
+/* Of PARTS threads; thread 0 gets it. An empty part is {-INFINITY, INT32_MAX}. */
+static __device__ __forceinline__ part_best join_parts(part_best *places, part_best mine)
+{
+    places[threadIdx.x] = mine;
+    __syncthreads();
+    for (int d = PARTS / 2; d; d >>= 1) {
+        if ((int)threadIdx.x < d)
+            places[threadIdx.x] = better_part(places[threadIdx.x], places[threadIdx.x + d]);
+        __syncthreads();
+    }
+    return places[0];
+}
+
+static __global__ void find_in_parts(work w, int n_parts, part_best *out)
+{
+    __shared__ part_best places[PARTS];
+    const int64_t line = blockIdx.x / n_parts, part = blockIdx.x % n_parts;
+    const int64_t begin = part * w.length / n_parts, end = (part + 1) * w.length / n_parts;
+    const float *x = (const float *)w.x.data + qn_line_place(w.x, w.axis, line);
+    part_best r = {-INFINITY, INT32_MAX};
+    for (int64_t j = begin + threadIdx.x; j < end; j += PARTS)
+        r = better_part(r, (part_best){w.how == QN_WAY_MIN ? -x[j] : x[j], (int32_t)j});
+    r = join_parts(places, r);
+    if (threadIdx.x == 0) out[blockIdx.x] = r;
+}
+
+static __global__ void find_of_parts(const part_best *parts, int n_parts, int32_t *out)
+{
+    __shared__ part_best places[PARTS];
+    part_best r = {-INFINITY, INT32_MAX};
+    if ((int)threadIdx.x < n_parts) r = parts[(int64_t)blockIdx.x * n_parts + threadIdx.x];
+    r = join_parts(places, r);
+    if (threadIdx.x == 0) out[blockIdx.x] = r.at;
+}
+
+/* 0: the line stays whole. */
+static int parts_of(const qn_cuda_step *s)
+{
+    const qn_cuda_operand *x = &s->in[0];
+    const int64_t length = x->dim[s->params->reduce.axis];
+    if (x->dtype != QN_DTYPE_F32 || x->stride[s->params->reduce.axis] != 1 || length <= LONG_F32) return 0;
+    return (int)(length < (int64_t)PART * PARTS ? qn_blocks(length, PART) : PARTS);
+}
+
+static size_t arg_max_bytes(const qn_cuda_step *s)
+{
+    const int64_t lines = qn_lines(&s->in[0], s->params->reduce.axis);
+    return (size_t)(lines < LINES_IN_PARTS ? lines : LINES_IN_PARTS) * (size_t)parts_of(s) *
+           sizeof(part_best);
+}
+
 /* ---- launching ----------------------------------------------------------------------------------------- */
 
 static work work_of(const qn_cuda_step *s, qn_way how)
@@ -213,6 +280,14 @@ static qn_status launch_prod(qn_cuda_context *c, const qn_cuda_step *s)
 static qn_status launch_arg_max(qn_cuda_context *c, const qn_cuda_step *s)
 {
     const work w = work_of(s, s->params->reduce.least ? QN_WAY_MIN : QN_WAY_MAX);
+    const int n_parts = parts_of(s);
+    if (n_parts && w.n_lines <= LINES_IN_PARTS) {
+        part_best *parts = (part_best *)s->scratch;
+        const qn_status status =
+            qn_cuda_begin(c, find_in_parts, w.n_lines * n_parts, PARTS, 0, w, n_parts, parts);
+        if (status != QN_OK) return status;
+        return qn_cuda_begin(c, find_of_parts, w.n_lines, PARTS, 0, parts, n_parts, (int32_t *)w.out);
+    }
     if (w.length > LONG) return qn_cuda_begin(c, find_extreme<PLACES>, w.n_lines, PLACES, 0, w);
     return qn_cuda_begin(c, find_extreme<32>, qn_blocks(w.n_lines, PLACES / 32), PLACES, 0, w);
 }
@@ -223,4 +298,4 @@ const qn_cuda_prim qn_cuda_prim_SUM = {launch_sum, NULL};
 const qn_cuda_prim qn_cuda_prim_MAX = {launch_max, NULL};
 const qn_cuda_prim qn_cuda_prim_MIN = {launch_min, NULL};
 const qn_cuda_prim qn_cuda_prim_PROD = {launch_prod, NULL};
-const qn_cuda_prim qn_cuda_prim_ARG_MAX = {launch_arg_max, NULL};
+const qn_cuda_prim qn_cuda_prim_ARG_MAX = {launch_arg_max, arg_max_bytes};

@@ -256,6 +256,7 @@ static int join(note *list, int n)
 struct qn_cuda_played {
     qn_step_plan plan;
     void *memory; /* on the card: ops, feeds, the counter */
+    size_t memory_bytes;
     unsigned base;
 };
 
@@ -341,7 +342,8 @@ static qn_status upload(qn_cuda_context *c, qn_cuda_played *p, const note *list,
         const qn_step_feed feed = feed_of(product);
         memcpy(staged + ops_bytes + (size_t)p->plan.n_feeds++ * sizeof feed, &feed, sizeof feed);
     }
-    qn_status status = qn_cuda_check(c, cudaMalloc(&p->memory, ops_bytes + feeds_bytes + 256), "a step");
+    p->memory_bytes = ops_bytes + feeds_bytes + 256;
+    qn_status status = qn_cuda_check(c, cudaMalloc(&p->memory, p->memory_bytes), "a step");
     char *memory = (char *)p->memory;
     if (status == QN_OK) status = qn_cuda_check(c, cudaMemsetAsync(memory, 0, 256, c->stream), "a step");
     if (status == QN_OK)
@@ -402,6 +404,11 @@ qn_status qn_cuda_played_begin(qn_cuda_context *c, qn_cuda_played *p)
     p->plan.base = p->base;
     p->base += (unsigned)(p->plan.n_waits * p->plan.n_blocks);
     return qn_step_launch(c, &p->plan);
+}
+
+size_t qn_cuda_played_bytes(const qn_cuda_played *p)
+{
+    return p ? p->memory_bytes : 0;
 }
 
 void qn_cuda_played_free(qn_cuda_context *c, qn_cuda_played *p)

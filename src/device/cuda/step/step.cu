@@ -160,6 +160,14 @@ int qn_step_runs_on(const qn_cuda_context *c)
     return c->major == 9;
 }
 
+qn_status qn_step_load(qn_cuda_context *c)
+{
+    cudaFuncAttributes about;
+    if (!qn_step_runs_on(c)) return QN_OK;
+    return qn_cuda_check(c, cudaFuncGetAttributes(&about, (const void *)play_step),
+                         "loading the step kernel");
+}
+
 int qn_step_can_attend(const qn_attend_op *a)
 {
     return a->is_few;

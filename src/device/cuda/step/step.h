@@ -72,5 +72,9 @@ typedef struct qn_cuda_played qn_cuda_played;
 qn_status qn_cuda_played_new(qn_cuda_context *c, const qn_cuda_notes *n, qn_cuda_played **out);
 qn_status qn_cuda_played_begin(qn_cuda_context *c, qn_cuda_played *p);
 void qn_cuda_played_free(qn_cuda_context *c, qn_cuda_played *p);
+size_t qn_cuda_played_bytes(const qn_cuda_played *p); /* NULL: 0 */
+/* Brings the step kernel's code to the card, where it has any use: the driver keeps it there, in no ledger, so what is
+ * free is asked for behind it. */
+qn_status qn_step_load(qn_cuda_context *c);
 
 #endif
