@@ -21,10 +21,11 @@ enum {
  * Bytes before `from` have become events. In TEXT and REASONING only white space lies between from and at; in
  * CALL a mark begins at `at`, and scan is as far as the reader has read. With headers the mark of a header
  * lies between from and at, too, and at is where the header's text begins, or the arguments that it
- * announced. What the reader has said moves from and at. BROKEN is behind a mark whose text is no call: it
+ * announced. What the reader has said moves from and at. LINE is in a line that begins like a header and is
+ * none: content up to its end, whatever it says. BROKEN is behind a mark whose text is no call: it
  * lasts until the mark that ends calls, or until another call begins. Each step looks at bytes that are there
  * and waits when they might be the beginning of a mark; it never knows where a delta ended. */
-typedef enum { TEXT, REASONING, HEADER, CALL, BROKEN } state;
+typedef enum { TEXT, REASONING, HEADER, LINE, CALL, BROKEN } state;
 
 typedef enum { MISS, HIT, WAIT } match;
 
@@ -221,6 +222,14 @@ static const char *find(const char *text, const char *what)
     return what ? strstr(text, what) : NULL;
 }
 
+/* The same, where no name goes on behind it. */
+static int has_word(const char *text, const char *what)
+{
+    const char *at = find(text, what);
+    while (at && is_name(at[strlen(what)])) at = find(at + 1, what);
+    return at != NULL;
+}
+
 static qn_status give_back_header(qn_answer *a, size_t end)
 {
     a->n_malformed++;
@@ -230,7 +239,23 @@ static qn_status give_back_header(qn_answer *a, size_t end)
     return emit(a, QN_ANSWER_CONTENT, 1, end);
 }
 
-/* A header is complete in [at, scan); its close ends at `after`. */
+/* What is in [at, scan) is no header, nor is the rest of its line. */
+static qn_status begin_line(qn_answer *a)
+{
+    a->n_malformed++;
+    a->at = a->scan;
+    a->state = LINE;
+    a->is_fresh = a->is_glued = 0;
+    return emit(a, QN_ANSWER_CONTENT, 1, a->scan);
+}
+
+static qn_status step_line(qn_answer *a)
+{
+    if (a->held.data[a->at++] == a->calls->header.close[0]) a->state = TEXT;
+    return emit(a, QN_ANSWER_CONTENT, 1, a->at);
+}
+
+/* A header is complete in [at, scan); its close ends at `after`. A call counts in whatever channel. */
 static qn_status read_header(qn_answer *a, size_t after)
 {
     const qn_header_marks *h = &a->calls->header;
@@ -245,11 +270,12 @@ static qn_status read_header(qn_answer *a, size_t after)
         while (is_name(name[length])) length++;
     }
     int is_content = h->content && strcmp(text, h->content) == 0;
-    if (find(text, h->reasoning)) {
+    int is_call = length && !is_content && a->tools && a->retries < RETRIES_MAX;
+    if (has_word(text, h->reasoning) && !is_call) {
         go_on(a, REASONING, after);
     } else if (h->content && !is_content && (length == 0 || length != n)) {
         return give_back_header(a, after);
-    } else if (is_content || length == 0 || !a->tools || a->retries >= RETRIES_MAX) {
+    } else if (!is_call) {
         go_on(a, TEXT, after);
     } else {
         text[(size_t)(name - text) + length] = 0;
@@ -265,9 +291,11 @@ static qn_status step_header(qn_answer *a, int is_final, int *went_on)
     *went_on = m != WAIT;
     if (m == WAIT) return QN_OK;
     if (m == HIT) return read_header(a, a->scan + strlen(close));
+    int is_line = a->calls->header.content != NULL;
+    if (is_line && !is_name(a->held.data[a->scan])) return begin_line(a);
     a->scan++;
     if (a->scan - a->at < HEADER_BYTES_MAX) return QN_OK;
-    return give_back_header(a, a->scan);
+    return is_line ? begin_line(a) : give_back_header(a, a->scan);
 }
 
 /* ---- calls ---- */
@@ -339,6 +367,10 @@ static qn_status step_broken(qn_answer *a, int is_final, int *went_on)
 static qn_status step(qn_answer *a, int is_final, int *went_on)
 {
     if (a->state == HEADER) return step_header(a, is_final, went_on);
+    if (a->state == LINE) {
+        *went_on = 1;
+        return step_line(a);
+    }
     if (a->state == CALL) return step_call(a, is_final, went_on);
     if (a->state == BROKEN) return step_broken(a, is_final, went_on);
     return step_text(a, is_final, went_on);
@@ -450,16 +482,27 @@ static size_t end_of_last(const char *text, size_t n, const char *what)
     return 0;
 }
 
+static size_t without_space(const char *text, size_t n)
+{
+    while (n && is_space(text[n - 1])) n--;
+    return n;
+}
+
+int qn_answer_begins_in_header(qn_answer_format format, const char *prompt, size_t n)
+{
+    const qn_header_marks *h = format.calls && format.calls->header.open ? &format.calls->header : NULL;
+    n = without_space(prompt, n);
+    if (!h || n == 0) return h != NULL;
+    size_t open = end_of_last(prompt, n, h->open);
+    return open && !end_of_last(prompt + open, n - open, h->close);
+}
+
 /* The prompt may have begun the answer: a mark of reasoning, or a header. */
 static state first_state(const qn_answer *a, const char *prompt, size_t n)
 {
-    const qn_header_marks *h = a->calls && a->calls->header.open ? &a->calls->header : NULL;
-    while (n && is_space(prompt[n - 1])) n--;
-    if (a->reasoning && n && end_of_last(prompt, n, a->reasoning->open) == n) return REASONING;
-    if (!h) return TEXT;
-    size_t open = n ? end_of_last(prompt, n, h->open) : 0;
-    if (n && (!open || end_of_last(prompt + open, n - open, h->close))) return TEXT;
-    return HEADER;
+    size_t end = without_space(prompt, n);
+    if (a->reasoning && end && end_of_last(prompt, end, a->reasoning->open) == end) return REASONING;
+    return qn_answer_begins_in_header((qn_answer_format){.calls = a->calls}, prompt, n) ? HEADER : TEXT;
 }
 
 qn_status qn_answer_new(const qn_answer_options *options, qn_answer **out)

@@ -38,6 +38,9 @@ const char *qn_answer_reasoning_mark(qn_answer_format format);
 /* The formats of these two names; what is not known is left out. */
 qn_answer_format qn_answer_format_find(const char *name, const char *reasoning_mark);
 
+/* Does the answer to this rendered prompt begin inside the header of a message? 0 for families without headers. */
+int qn_answer_begins_in_header(qn_answer_format format, const char *prompt, size_t n);
+
 typedef enum {
     QN_ANSWER_CONTENT,
     QN_ANSWER_REASONING,

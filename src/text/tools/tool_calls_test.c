@@ -21,10 +21,17 @@
 #include "text/tools/tool_calls.h"
 #include "text/tools/tool_formats.h"
 
-static const char tools_text[] = "[{\"type\":\"function\",\"function\":{\"name\":\"look\",\"parameters\":{"
-                                 "\"type\":\"object\",\"properties\":{"
-                                 "\"city\":{\"type\":\"string\"},\"zip\":{\"type\":[\"string\",\"null\"]},"
-                                 "\"days\":{\"type\":\"integer\"}}}}}]";
+static const char tools_text[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"look\",\"parameters\":{"
+    "\"type\":\"object\",\"properties\":{"
+    "\"city\":{\"type\":\"string\"},\"zip\":{\"type\":[\"string\",\"null\"]},"
+    "\"days\":{\"type\":\"integer\"}}}}},{\"name\":\"see\",\"parameters\":{"
+    "\"properties\":{\"a\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]},"
+    "\"b\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]},"
+    "\"c\":{\"$ref\":\"#/$defs/c~1d\"},\"d\":{\"anyOf\":[{\"type\":\"string\"},"
+    "{\"type\":\"integer\"}]},\"e\":{\"$ref\":\"#/$defs/e\"}},\"$defs\":{\"c/d\":{"
+    "\"enum\":[\"1\",\"2\"]},\"e\":{\"allOf\":[{\"$ref\":\"#/$defs/e\"},{\"$ref\":"
+    "\"#/$defs/e\"}]}}}}]";
 
 static json_t *tools;
 
@@ -181,6 +188,16 @@ static const struct {
      "call 0 look  {\"city\": \"A\\nB\"...|bad:<parameter=days>\n3"},
     {"<tool_call><function=", "qwen_coder", NULL, "<tool_call><function=look><parameter=city>a</tool_call>b",
      "call 0 look  {\"city\": \"a...|bad:</tool_call>|b"},
+    /* The mark in a string of JSON ends no value; in what is no JSON it does. */
+    {"<tool_call><function=", "qwen_coder", NULL,
+     "<tool_call><function=f><parameter=a>\n[\"</parameter>\", {\"b\": \"</tool_call>\\\"\"}]\n</parameter>"
+     "<parameter=b>{\"a\": \"x</parameter></function></tool_call>",
+     "call 0 f  {\"a\": [\"</parameter>\", {\"b\": \"</tool_call>\\\"\"}], \"b\": \"{\\\"a\\\": \\\"x\"}"},
+    {"<tool_call><function=", "qwen_coder", NULL,
+     "<tool_call><function=see><parameter=a>12</parameter><parameter=b>null</parameter><parameter=c>1</"
+     "parameter>"
+     "<parameter=d>7</parameter><parameter=e>8</parameter></function></tool_call>",
+     "call 0 see  {\"a\": \"12\", \"b\": null, \"c\": \"1\", \"d\": 7, \"e\": 8}"},
     {"<tool_call><arg_key>", "glm", NULL, "<tool_call>look", "bad:<tool_call>look"},
     {"<tool_call><arg_key>", "glm", NULL,
      "ok<tool_call>look\n<arg_key>city</arg_key>\n<arg_value>true</arg_value>\n<arg_key>n</"
@@ -236,9 +253,29 @@ static const struct {
      "call 0 look  {\"city\": ...|bad:}<|call|>"},
     {"<|channel|>commentary functions.", "harmony", "<|start|>assistant",
      "<|channel|>final<|message|>Done <|start|> it.", "Done|bad: <|start|> it."},
+    {"<|channel|>commentary functions.", "harmony", "<|start|>assistant",
+     "<|channel|>commentary to=functions.analysis_of<|message|>{}<|call|>", "call 0 analysis_of  {}"},
+    {"<|channel|>commentary functions.", "harmony", "<|start|>assistant",
+     "<|channel|>analysis to=functions.look <|constrain|>json<|message|>{\"city\": \"Rome\"}<|call|>",
+     "call 0 look  {\"city\": \"Rome\"}"},
+    {">>>all", "functionary", "x>>>",
+     "all\n>>> one line, with >>>look\n{} in it that goes on and on and on and on and on and on and on and "
+     "on and "
+     "on and on and on and on and on and on and on and on and on and on and on and on and on and on and on "
+     "and "
+     ">>> on and on and on and on and on and on and on and on >>>look\n>>>look\n{}",
+     "bad:>>> one line, with >>>look\n|{} in it that goes on and on and on and on and on and on and on and "
+     "on and "
+     "on and on and on and on and on and on and on and on and on and on and on and on and on and on and on "
+     "and|"
+     "bad: >>> on and on and on and on and on and on and on and on >>>look\n|call 0 look  {}"},
     {">>>all", "functionary", "x>>>", "all\nLet me look.\n>>>look\n{\"city\": \"\\n>>>\"}",
      "Let me look.|call 0 look  {\"city\": \"\\n>>>\"}"},
     {">>>all", "functionary", "x>>>", "all\nIn Python:\n>>> f(x)\n3", "In Python:|bad:\n>>> f(x)\n|3"},
+    {"<atem:function_calls>", "atem", "<|start|>assistant",
+     " to=selfie<|message|><atem:function_calls><atem:invoke "
+     "name=\"selfie\"></atem:invoke></atem:function_calls>",
+     "call 0 selfie  {}"},
     {"<atem:function_calls>", "atem", "<|start|>assistant",
      " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Yes.<|eom|><|start|>assistant "
      "to=look<|message|><atem:function_calls>\n<atem:invoke name=\"look\">\n<atem:parameter name=\"days\">3"

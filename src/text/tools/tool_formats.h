@@ -24,15 +24,24 @@ typedef struct {
     int value_lines; /* a value stands on lines of its own */
 } qn_call_marks;
 
+enum { QN_CALL_DROPS = 4, QN_CALL_HEADERS = 2, QN_CALL_TYPES = 3 };
+
 /* Messages with a header each (harmony): header_open HEADER header_close text end. */
 typedef struct {
     const char *open, *close; /* NULL: the family has none */
-    const char *reasoning;    /* in a header: the text is reasoning */
+    const char *reasoning;    /* in a header, no part of a longer word: the text is reasoning */
     const char *call;    /* in a header, before the name: the text is arguments; "": every header is a name */
-    const char *content; /* the header that is no name, when call is "" */
+    const char *content; /* the header that is no name, when call is ""; such a header ends with its line */
+    /* As the model writes them, for constraints. */
+    const char *role;                              /* behind open, where the prompt does not end with it */
+    const char *reasoning_header, *content_header; /* between role and close; NULL: none */
+    struct {
+        const char *before, *after; /* the name; before NULL: no more rows */
+    } call_headers[QN_CALL_HEADERS];
+    const char *types[QN_CALL_TYPES]; /* what may stand before close where JSON follows */
+    const char *next;                 /* ends a message that another follows; "": the next header does */
+    const char *last;                 /* ends the last message; NULL: nothing does */
 } qn_header_marks;
-
-enum { QN_CALL_DROPS = 4 };
 
 struct qn_call_format {
     const char *name;

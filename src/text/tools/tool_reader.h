@@ -26,23 +26,25 @@ typedef struct {
     const json_t *tools; /* of the request, borrowed */
     qn_call_sink *put;
     void *user;
-    size_t limit_bytes;         /* of text that is held back; set by the owner, as put and user */
-    int step;                   /* what is read next */
-    qn_buf name, id;            /* of the call that is read */
-    qn_buf key;                 /* of the member that is read */
-    qn_buf kept;                /* arguments that came before the name */
-    qn_buf piece;               /* of arguments, about to be said */
-    int is_announced, is_ended; /* of the call that is read */
-    int n_ended;                /* calls of this text that ended */
-    int has_header;             /* a header said the name, the text is the arguments */
-    int in_array, is_nested;    /* JSON: inside [...]; inside {"function": {...}} */
-    int is_key_text;            /* JSON: what the key that was read stands for */
-    int is_fenced;              /* NAMED: the arguments stand between ``` */
-    int n_members;              /* TAGS, KEYS: of the arguments so far */
-    int value_type;             /* TAGS, KEYS: of the member that is read */
-    int is_braced;              /* LOOSE: {{...}} */
-    int after;                  /* the step behind the arguments or the value */
-    int depth;                  /* LOOSE: open brackets */
+    size_t limit_bytes;          /* of text that is held back; set by the owner, as put and user */
+    int step;                    /* what is read next */
+    qn_buf name, id;             /* of the call that is read */
+    qn_buf key;                  /* of the member that is read */
+    qn_buf kept;                 /* arguments that came before the name */
+    qn_buf piece;                /* of arguments, about to be said */
+    int is_announced, is_ended;  /* of the call that is read */
+    int n_ended;                 /* calls of this text that ended */
+    int has_header;              /* a header said the name, the text is the arguments */
+    int in_array, is_nested;     /* JSON: inside [...]; inside {"function": {...}} */
+    int is_key_text;             /* JSON: what the key that was read stands for */
+    int is_fenced;               /* NAMED: the arguments stand between ``` */
+    int n_members;               /* TAGS, KEYS: of the arguments so far */
+    int value_type;              /* TAGS, KEYS: of the member that is read */
+    size_t stepped;              /* TAGS, KEYS: bytes of the value that `json` has seen */
+    int takes_first, has_passed; /* TAGS, KEYS: the first mark ends the value; one was in a string */
+    int is_braced;               /* LOOSE: {{...}} */
+    int after;                   /* the step behind the arguments or the value */
+    int depth;                   /* LOOSE: open brackets */
     char closers[QN_JSON_DEPTH_MAX];
     qn_json_steps json; /* the value that is read */
     /* the text at hand, while it is read */

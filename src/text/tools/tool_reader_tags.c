@@ -4,6 +4,7 @@
 #include "base/json/json.h"
 #include "text/tools/loose_json.h"
 #include "text/tools/tool_reader_steps.h"
+#include "text/tools/tool_types.h"
 
 enum { GUESS, STRING, JSON };
 
@@ -15,8 +16,8 @@ static qn_step go(qn_call_reader *r, int step)
 
 /* ---- values -------------------------------------------------------------------------------------------- */
 
-/* The schema of a parameter; NULL: the request says nothing of it. */
-static const json_t *find_schema(const json_t *tools, const char *tool_name, const qn_buf *key)
+/* The schema of a tool's parameters; NULL: the request says nothing of them. */
+static const json_t *find_parameters(const json_t *tools, const char *tool_name)
 {
     size_t i;
     json_t *tool;
@@ -25,25 +26,9 @@ static const json_t *find_schema(const json_t *tools, const char *tool_name, con
         json_t *function = json_object_get(tool, "function");
         if (!function) function = tool;
         const char *name = json_string_value(json_object_get(function, "name"));
-        if (!name || strcmp(name, tool_name) != 0) continue;
-        return json_object_getn(json_object_get(json_object_get(function, "parameters"), "properties"),
-                                key->data, key->length);
+        if (name && strcmp(name, tool_name) == 0) return json_object_get(function, "parameters");
     }
     return NULL;
-}
-
-/* Whether a parameter's type names `type`. */
-static int has_type(const json_t *schema, const char *type)
-{
-    const json_t *value = json_object_get(schema, "type");
-    size_t i;
-    json_t *each;
-    if (json_is_string(value)) return strcmp(json_string_value(value), type) == 0;
-    json_array_foreach((json_t *)value, i, each)
-    {
-        if (json_is_string(each) && strcmp(json_string_value(each), type) == 0) return 1;
-    }
-    return 0;
 }
 
 /* QN_E_FORMAT: s is not one JSON value. */
@@ -121,22 +106,32 @@ static qn_step read_member(qn_call_reader *r)
 {
     static const char cdata[] = "<![CDATA[";
     const qn_call_marks *m = &r->format->marks;
-    const json_t *schema = r->value_type == GUESS ? find_schema(r->tools, r->name.data, &r->key) : NULL;
     qn_step step = qn_read_looks_at(r, r->at, cdata);
     if (step == QN_STEP_WAIT) return step;
     if (step == QN_STEP_BAD && m->value_lines) {
         if (r->at == r->n) return QN_STEP_WAIT;
         r->at += r->text[r->at] == '\n';
     }
-    if (has_type(schema, "string")) r->value_type = STRING;
-    int may_be_null = r->value_type == STRING && has_type(schema, "null");
+    int may_be_null = 0;
+    if (r->value_type == GUESS) {
+        qn_call_reading reading =
+            qn_call_reads(find_parameters(r->tools, r->name.data), r->key.data, r->key.length);
+        if (reading != QN_READS_GUESS) r->value_type = STRING;
+        may_be_null = reading == QN_READS_TEXT_OR_NULL;
+    }
     if (step == QN_STEP_ON) {
         r->at += strlen(cdata);
         put_key(r);
         qn_buf_putc(&r->piece, '"');
         return go(r, QN_READ_MEMBER_CDATA);
     }
-    if (r->value_type != STRING || may_be_null) return go(r, QN_READ_MEMBER_WHOLE);
+    if (r->value_type != STRING || may_be_null) {
+        r->json = (qn_json_steps){0};
+        r->stepped = 0;
+        r->takes_first = r->value_type == STRING;
+        r->has_passed = 0;
+        return go(r, QN_READ_MEMBER_WHOLE);
+    }
     put_key(r);
     qn_buf_putc(&r->piece, '"');
     return go(r, QN_READ_MEMBER_TEXT);
@@ -159,13 +154,47 @@ static qn_step read_member_text(qn_call_reader *r, const char *end, const char *
     return step;
 }
 
+static int is_blank(char c)
+{
+    return c == ' ' || c == '\n' || c == '\t' || c == '\r';
+}
+
+/* 1: the value is the begin of an object or array, and ends inside of a string. */
+static int ends_in_string(qn_call_reader *r, qn_slice value)
+{
+    for (; r->stepped < value.n; r->stepped++) {
+        char c = value.p[r->stepped];
+        if (((unsigned char)c & 0xc0) == 0x80 || (r->json.depth == 0 && is_blank(c))) continue;
+        if (r->json.depth == 0 && c != '{' && c != '[') r->takes_first = 1;
+        if (r->takes_first) return 0;
+        if (qn_json_step(&r->json, c) != QN_JSON_MORE) r->takes_first = 1;
+    }
+    return r->json.depth > 0 && qn_json_is_in_string(&r->json);
+}
+
+/* A value ends at the first mark that is not inside of a string of JSON; if there is none, at the first mark. */
+static qn_step find_value_end(qn_call_reader *r, qn_slice *value, const char **found)
+{
+    for (;;) {
+        qn_step step = qn_read_find(r, r->format->marks.parameter_close, r->format->close, value, found);
+        if (step == QN_STEP_BAD && r->has_passed && !r->takes_first) {
+            r->takes_first = 1;
+            r->scanned = 0;
+            continue;
+        }
+        if (step != QN_STEP_ON || r->takes_first || !ends_in_string(r, *value)) return step;
+        r->has_passed = 1;
+        r->scanned = value->n + 1;
+    }
+}
+
 /* A value that is looked at once it is whole. */
 static qn_step read_member_whole(qn_call_reader *r)
 {
     const qn_call_marks *m = &r->format->marks;
     const char *found;
     qn_slice value;
-    qn_step step = qn_read_find(r, m->parameter_close, r->format->close, &value, &found);
+    qn_step step = find_value_end(r, &value, &found);
     if (step != QN_STEP_ON) return step;
     if (found != m->parameter_close) return QN_STEP_BAD;
     qn_slice text = value, trimmed = qn_slice_trim(value);
