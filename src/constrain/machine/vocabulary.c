@@ -20,7 +20,10 @@ static void gather(void *user, int32_t id, const char *text, size_t n)
     if (id < g->next || (size_t)id >= g->v->n_ids) return;
     while (g->next <= id) g->v->offset[g->next++] = g->text.length;
     if (n == 0 || qn_vocabulary_is_end(g->v, id)) return;
-    if (qn_tokenizer_is_special(g->v->tokenizer, id)) qn_buf_putc(&g->text, (char)QN_VOCABULARY_SPECIAL);
+    int is_special = qn_tokenizer_is_special(g->v->tokenizer, id);
+    /* The byte itself is a token of many vocabularies. */
+    if (!is_special && memchr(text, QN_VOCABULARY_SPECIAL, n)) return;
+    if (is_special) qn_buf_putc(&g->text, (char)QN_VOCABULARY_SPECIAL);
     qn_buf_append(&g->text, text, n);
 }
 

@@ -2,7 +2,8 @@
  *
  * Nodes lie in depth-first order, each with the place behind its subtree, so a walk is a scan with jumps.
  * Special tokens stand below the byte 0xff, which no text holds: text never becomes one, and a language that
- * wants one asks for 0xff and its text. Tokens without bytes and end ids are in no language. Immutable but for
+ * wants one asks for 0xff and its text. Tokens without bytes, other tokens with a byte 0xff, and end ids are in
+ * no language. Immutable but for
  * its count of references, which is atomic: any thread may read it. */
 #ifndef QN_CONSTRAIN_MACHINE_VOCABULARY_H
 #define QN_CONSTRAIN_MACHINE_VOCABULARY_H
