@@ -136,12 +136,11 @@ static qn_status compile_source(qn_constraint *c, const qn_constraint_source *s,
     }
 }
 
-/* A marker that is a special token is asked for as one. */
-static qn_status add_marker(qn_constraint *c, const char *text, size_t n, int32_t *out)
+/* A mark that is a special token is asked for as one. */
+static const char *mark_text(qn_constraint *c, const char *text, size_t *n)
 {
-    const int32_t id = qn_tokenizer_find(c->v->tokenizer, text, n);
-    if (id >= 0 && qn_tokenizer_is_special(c->v->tokenizer, id)) text = qn_vocabulary_text(c->v, id, &n);
-    return qn_program_add_marker(&c->program, text, n, out);
+    const int32_t id = qn_tokenizer_find(c->v->tokenizer, text, *n);
+    return id >= 0 && qn_tokenizer_is_special(c->v->tokenizer, id) ? qn_vocabulary_text(c->v, id, n) : text;
 }
 
 static qn_status put_choice(qn_constraint *c, uint32_t next, uint32_t other, uint32_t *out)
@@ -153,7 +152,8 @@ static qn_status put_choice(qn_constraint *c, uint32_t next, uint32_t other, uin
 static qn_status put_mark(qn_constraint *c, const char *text, size_t n, uint32_t next, uint32_t *out)
 {
     qn_graph_node node = {.kind = QN_GRAPH_MARK, .next = next};
-    QN_TRY(add_marker(c, text, n, &node.what));
+    text = mark_text(c, text, &n);
+    QN_TRY(qn_program_add_marker(&c->program, text, n, &node.what));
     return qn_program_add_graph(&c->program, &node, out);
 }
 
@@ -164,7 +164,9 @@ static qn_status put_after(qn_constraint *c, const qn_constraint_source *s, uint
     uint32_t spaced;
     QN_TRY(put_mark(c, "\n\n", 2, form, &spaced));
     QN_TRY(put_choice(c, form, spaced, &node.next));
-    QN_TRY(add_marker(c, s->after, s->n_after, &node.what));
+    qn_scan_mark mark = {.n = s->n_after};
+    mark.text = mark_text(c, s->after, &mark.n);
+    QN_TRY(qn_program_add_scan(&c->program, &mark, 1, 0, &node.what));
     QN_TRY(qn_program_add_graph(&c->program, &node, out));
     if (s->opens) QN_TRY(put_mark(c, s->opens, s->n_opens, *out, out));
     return s->may_skip_after ? put_choice(c, form, *out, out) : QN_OK;
@@ -178,6 +180,7 @@ static qn_status compile(qn_constraint *c, const qn_constraint_source *s)
     QN_TRY(qn_program_init(&c->program, &l));
     uint32_t node;
     QN_TRY(compile_source(c, s, &node));
+    if (s->messages) QN_TRY(qn_tools_put_form(c, s->messages, node, &node));
     if (s->after) QN_TRY(put_after(c, s, node, &node));
     c->program.start = node;
     QN_TRY(qn_machine_init(&c->machine, &c->program));

@@ -28,11 +28,15 @@ typedef struct {
     const char *opens; /* the free text begins with this marker; NULL: with anything */
     size_t n_opens;
     int may_skip_after; /* the form may also begin at once, without free text */
+    const qn_call_format
+        *messages; /* not TOOLS: the answer begins inside a header of this family, and the form
+                                       is the text of a message; NULL: it is the answer */
     struct {
         qn_answer_format format; /* how the model writes calls */
         qn_tool_calls_mode mode;
         const char *name; /* NAMED */
         int is_one_call;  /* parallel_tool_calls false */
+        int in_text; /* families whose messages have headers: the answer does not begin inside a header */
         int strict_by_all; /* 1: a schema that is refused fails the constraint also if its tool is not strict */
     } tools;
 } qn_constraint_source;

@@ -60,9 +60,9 @@ static qn_status key_of(const qn_constraint_source *s, const qn_constraint_limit
 {
     qn_constraint_limits none = {0};
     if (!l) l = &none;
-    qn_buf_printf(b, "%d %zu %zu %zu %d %d %d %d %d ", (int)s->kind, s->n, s->n_after, s->n_opens,
+    qn_buf_printf(b, "%d %zu %zu %zu %d %d %d %d %d %d %p ", (int)s->kind, s->n, s->n_after, s->n_opens,
                   s->after != NULL, s->may_skip_after, (int)s->tools.mode, s->tools.is_one_call,
-                  s->tools.strict_by_all);
+                  s->tools.strict_by_all, s->tools.in_text, (const void *)s->messages);
     qn_buf_printf(b, "%zu %d %d %lld %zu %p %p %zu ", l->source_bytes_max, l->depth_max, l->states_max,
                   (long long)l->steps_max, l->memory_max, (const void *)s->tools.format.calls,
                   (const void *)s->tools.format.reasoning, s->tools.name ? strlen(s->tools.name) : 0);

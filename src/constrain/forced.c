@@ -66,6 +66,8 @@ static int node_byte(qn_machine *m, uint32_t node, uint32_t below, int has_lines
         return stack_byte(m, below, has_lines);
     case QN_GRAPH_VALUE:
         return value_byte(m, g->what);
+    case QN_GRAPH_PART:
+        return node_byte(m, (uint32_t)g->what, 0, has_lines);
     case QN_GRAPH_MARK:
         return (uint8_t)m->program->markers[g->what].text[0];
     case QN_GRAPH_TEXT: {

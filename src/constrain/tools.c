@@ -5,93 +5,10 @@
 
 #include "base/json/json.h"
 #include "base/mem.h"
-#include "constrain/automaton/regex.h"
-#include "constrain/constraint_parts.h"
 #include "constrain/json/any.h"
-#include "text/tools/tool_formats.h"
+#include "constrain/tools_parts.h"
 
 enum { TOOLS_MAX = 1000 };
-
-typedef struct {
-    const char *name;
-    int32_t arguments; /* value: objects */
-} tool;
-
-typedef struct {
-    qn_constraint *c;
-    const qn_call_format *f;
-    tool *tools;
-    size_t n_tools;
-} compiling;
-
-/* ---- graphs, from their end to their begin ------------------------------------------------------------- */
-
-static qn_status put_mark(qn_constraint *c, const char *text, size_t n, uint32_t next, uint32_t *out)
-{
-    qn_graph_node node = {.kind = QN_GRAPH_MARK, .next = next};
-    *out = next;
-    if (n == 0) return QN_OK;
-    QN_TRY(qn_program_add_marker(&c->program, text, n, &node.what));
-    return qn_program_add_graph(&c->program, &node, out);
-}
-
-/* Text in which special tokens stand for themselves. */
-static qn_status put_text(qn_constraint *c, const char *text, uint32_t next, uint32_t *out)
-{
-    int32_t *ids;
-    size_t n_ids, n = strlen(text);
-    *out = next;
-    if (n == 0) return QN_OK;
-    QN_TRY(qn_tokenizer_encode(c->v->tokenizer, text, n, QN_ENCODE_SPECIAL, &ids, &n_ids));
-    qn_status status = QN_OK;
-    /* From behind: each special token is cut off with the plain text behind it. */
-    size_t end = n;
-    for (size_t i = n_ids; i-- > 0 && status == QN_OK;) {
-        size_t n_special, n_piece;
-        if (!qn_tokenizer_is_special(c->v->tokenizer, ids[i])) continue;
-        const char *special = qn_tokenizer_token_text(c->v->tokenizer, ids[i], &n_special);
-        size_t at = end;
-        while (at > 0 && (at + n_special > end || memcmp(text + at, special, n_special) != 0)) at--;
-        if (at + n_special > end || memcmp(text + at, special, n_special) != 0) continue;
-        status = put_mark(c, text + at + n_special, end - at - n_special, *out, out);
-        const char *piece = qn_vocabulary_text(c->v, ids[i], &n_piece);
-        if (status == QN_OK) status = put_mark(c, piece, n_piece, *out, out);
-        end = at;
-    }
-    qn_free(ids);
-    if (status == QN_OK) status = put_mark(c, text, end, *out, out);
-    return status;
-}
-
-static qn_status put_choice(qn_constraint *c, uint32_t a, uint32_t b, uint32_t *out)
-{
-    return qn_program_add_graph(&c->program, &(qn_graph_node){.kind = QN_GRAPH_CHOICE, .next = a, .other = b},
-                                out);
-}
-
-static qn_status put_line_end(qn_constraint *c, uint32_t next, uint32_t *out)
-{
-    uint32_t line;
-    QN_TRY(put_mark(c, "\n", 1, next, &line));
-    return put_choice(c, next, line, out);
-}
-
-static qn_status put_value(qn_constraint *c, int32_t value, uint32_t next, uint32_t *out)
-{
-    return qn_program_add_graph(&c->program,
-                                &(qn_graph_node){.kind = QN_GRAPH_VALUE, .what = value, .next = next}, out);
-}
-
-/* Any text up to and with a mark, which may be a special token. */
-static qn_status put_free(qn_constraint *c, const char *mark, int may_end, uint32_t next, uint32_t *out)
-{
-    qn_graph_node node = {.kind = QN_GRAPH_FREE, .next = next, .may_end = may_end};
-    size_t n = strlen(mark);
-    int32_t id = qn_tokenizer_find(c->v->tokenizer, mark, n);
-    if (id >= 0 && qn_tokenizer_is_special(c->v->tokenizer, id)) mark = qn_vocabulary_text(c->v, id, &n);
-    QN_TRY(qn_program_add_marker(&c->program, mark, n, &node.what));
-    return qn_program_add_graph(&c->program, &node, out);
-}
 
 /* ---- calls as JSON ------------------------------------------------------------------------------------- */
 
@@ -111,7 +28,7 @@ static qn_status text_value(qn_program *p, const char *text, int32_t *out)
 }
 
 /* {"name": NAME, "arguments": {...}}, or {NAME: {...}} */
-static qn_status call_object(qn_program *p, const tool *t, const char *name_key, const char *arguments_key,
+static qn_status call_object(qn_program *p, const qn_tool *t, const char *name_key, const char *arguments_key,
                              int32_t *object)
 {
     qn_member members[2];
@@ -142,7 +59,7 @@ static qn_status call_object(qn_program *p, const tool *t, const char *name_key,
 }
 
 /* A call of one of the tools, in an array if the family writes one. */
-static qn_status calls_value(compiling *k, int is_array, int is_one, int32_t *out)
+static qn_status calls_value(qn_tools *k, int is_array, int is_one, int32_t *out)
 {
     qn_program *p = &k->c->program;
     static const char *const parameters[] = {"llama3", "command_r", "command_r7b"};
@@ -186,120 +103,24 @@ static int writes_arrays(const qn_call_format *f)
     return 0;
 }
 
-/* ---- calls in marks ------------------------------------------------------------------------------------ */
-
-/* A parameter's text: strings as they are, everything else as JSON. */
-static qn_status put_parameter_value(compiling *k, int32_t value, const char *close, uint32_t next,
-                                     uint32_t *out)
-{
-    qn_program *p = &k->c->program;
-    uint32_t closed, other = 0, text = 0;
-    QN_TRY(put_text(k->c, close, next, &closed));
-    qn_value v = p->values[value];
-    if (v.n_strings) {
-        const qn_string_rule *r = &p->strings[v.strings[0]];
-        if (v.n_strings > 1 || (r->dfa == p->all && (r->min > 0 || r->max >= 0)))
-            return qn_fail(QN_E_UNSUPPORTED, "strings of counted characters in calls written in marks");
-        if (r->dfa == p->all) return put_free(k->c, close, 0, next, out);
-        qn_graph_node node = {.kind = QN_GRAPH_TEXT, .what = r->dfa, .next = closed};
-        QN_TRY(qn_program_add_graph(p, &node, &text));
-    }
-    if (v.literals || v.number != QN_NONE || v.n_objects || v.n_arrays) {
-        int32_t rest;
-        v.n_strings = 0;
-        QN_TRY(qn_program_add_value(p, &rest));
-        p->values[rest] = v;
-        QN_TRY(put_value(k->c, rest, closed, &other));
-    }
-    if (other && text) return put_choice(k->c, text, other, out);
-    *out = text ? text : other;
-    return QN_OK;
-}
-
-/* The parameters in their order, each required one, then the end of the call. */
-static qn_status put_parameters(compiling *k, const tool *t, uint32_t next, uint32_t *out)
-{
-    qn_program *p = &k->c->program;
-    const qn_call_marks *m = &k->f->marks;
-    int is_keys = k->f->body == QN_CALL_KEYS;
-    qn_value v = p->values[t->arguments];
-    *out = next;
-    if (v.n_objects != 1)
-        return qn_fail(QN_E_UNSUPPORTED, "several forms of arguments in calls written in marks");
-    qn_object_rule o = p->objects[v.objects[0]];
-    if (o.min > 0 || o.max >= 0)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "a bound on how many arguments there are, in calls written in marks");
-    for (uint32_t i = o.n_members; i-- > 0;) {
-        const qn_member *x = &o.members[i];
-        if (!x->is_possible) continue;
-        char begin[600], end[200];
-        if (is_keys) {
-            snprintf(begin, sizeof begin, "%s%s%s\n%s", m->key_open, x->name, m->key_close,
-                     m->parameter_open);
-        } else {
-            int is_quoted = m->parameter_name_end[0] == '"';
-            snprintf(begin, sizeof begin, "%s%s%s%s%s", m->parameter_open, x->name, m->parameter_name_end,
-                     is_quoted ? ">" : "", m->value_lines ? "\n" : "");
-        }
-        if (strlen(begin) + 1 >= sizeof begin)
-            return qn_fail(QN_E_UNSUPPORTED, "a parameter's name has more than 500 bytes");
-        snprintf(end, sizeof end, "%s%s", m->value_lines ? "\n" : "", m->parameter_close);
-        uint32_t after, value, start;
-        QN_TRY(put_line_end(k->c, *out, &after));
-        QN_TRY(put_parameter_value(k, x->value, end, after, &value));
-        QN_TRY(put_text(k->c, begin, value, &start));
-        if (x->is_required)
-            *out = start;
-        else
-            QN_TRY(put_choice(k->c, start, *out, out));
-    }
-    return QN_OK;
-}
-
-static qn_status put_named(compiling *k, const tool *t, uint32_t next, uint32_t *out)
-{
-    const qn_call_marks *m = &k->f->marks;
-    qn_buf begin = {0};
-    uint32_t node = next;
-    qn_status status = QN_OK;
-    if (k->f->body == QN_CALL_NAMED) {
-        qn_buf_printf(&begin, "%s%s%s", m->call_open ? m->call_open : "", t->name, m->name_end);
-        if (m->call_close) status = put_text(k->c, m->call_close, next, &node);
-        if (status == QN_OK) status = put_value(k->c, t->arguments, node, &node);
-    } else if (k->f->body == QN_CALL_KEYS) {
-        qn_buf_printf(&begin, "%s", t->name);
-        status = put_parameters(k, t, next, &node);
-        if (status == QN_OK) status = put_line_end(k->c, node, &node);
-    } else {
-        qn_buf_printf(&begin, "%s%s%s%s", k->f->is_bare ? "" : m->call_open, t->name, m->name_end,
-                      m->name_end[0] == '"' ? ">" : "");
-        if (!k->f->is_bare) status = put_text(k->c, m->call_close, next, &node);
-        if (status == QN_OK) status = put_parameters(k, t, node, &node);
-        if (status == QN_OK) status = put_line_end(k->c, node, &node);
-    }
-    if (status == QN_OK) status = begin.status;
-    if (status == QN_OK) status = put_text(k->c, begin.data, node, out);
-    qn_buf_free(&begin);
-    return status;
-}
+/* ---- calls ---------------------------------------------------------------------------------------------- */
 
 /* One call of any tool, behind what opens it. */
-static qn_status put_call(compiling *k, uint32_t next, uint32_t *out)
+static qn_status put_call(qn_tools *k, uint32_t next, uint32_t *out)
 {
     int32_t value;
+    uint32_t some = 0;
     if (k->f->body == QN_CALL_JSON || k->f->body == QN_CALL_KEYED) {
         QN_TRY(calls_value(k, 0, 1, &value));
-        return put_value(k->c, value, next, out);
+        return qn_put_value(k->c, value, next, out);
     }
     for (size_t i = 0; i < k->n_tools; i++) {
         uint32_t one;
-        QN_TRY(put_named(k, &k->tools[i], next, &one));
-        if (i == 0)
-            *out = one;
-        else
-            QN_TRY(put_choice(k->c, one, *out, out));
+        QN_TRY(k->f->body == QN_CALL_LOOSE ? qn_put_loose_call(k, &k->tools[i], next, &one)
+                                           : qn_put_marked_call(k, &k->tools[i], next, &one));
+        QN_TRY(qn_put_other(k->c, one, &some));
     }
+    *out = some;
     return QN_OK;
 }
 
@@ -307,7 +128,7 @@ static qn_status put_call(compiling *k, uint32_t next, uint32_t *out)
 
 /* Behind an opening mark: the calls, closed, and more of them where that is allowed. with_open: the
  * opening mark comes first. */
-static qn_status put_calls(compiling *k, int is_one, int with_open, uint32_t *out)
+static qn_status put_calls(qn_tools *k, int is_one, int with_open, uint32_t *out)
 {
     qn_constraint *c = k->c;
     const qn_call_format *f = k->f;
@@ -317,14 +138,14 @@ static qn_status put_calls(compiling *k, int is_one, int with_open, uint32_t *ou
     int repeats = !is_one && !f->is_bare && f->close;
     /* The way back is a choice whose second half is set when the first call's node is known. */
     if (repeats) {
-        QN_TRY(put_choice(c, 0, 0, &again));
+        QN_TRY(qn_put_choice(c, 0, 0, &again));
         end = again;
     }
     int32_t value;
     if (f->close && !f->is_bare) {
-        QN_TRY(put_text(c, f->close, is_inside ? 0 : end, &node));
+        QN_TRY(qn_put_text(c, f->close, is_inside ? 0 : end, &node));
     } else if (f->close && f->body == QN_CALL_TAGS) {
-        QN_TRY(put_text(c, f->close, 0, &node));
+        QN_TRY(qn_put_text(c, f->close, 0, &node));
     } else {
         node = 0;
     }
@@ -334,53 +155,49 @@ static qn_status put_calls(compiling *k, int is_one, int with_open, uint32_t *ou
     }
     if (writes_arrays(f)) {
         QN_TRY(calls_value(k, 1, is_one, &value));
-        QN_TRY(put_line_end(c, node, &node));
-        QN_TRY(put_value(c, value, node, &node));
-        QN_TRY(put_line_end(c, node, &node));
+        QN_TRY(qn_put_line_end(c, node, &node));
+        QN_TRY(qn_put_value(c, value, node, &node));
+        QN_TRY(qn_put_line_end(c, node, &node));
         if (repeats) c->program.graph[again].other = 0, c->program.graph[again].next = 0;
     } else {
         uint32_t call;
-        QN_TRY(put_line_end(c, node, &node));
+        QN_TRY(qn_put_line_end(c, node, &node));
         QN_TRY(put_call(k, node, &call));
-        QN_TRY(put_line_end(c, call, &node));
+        QN_TRY(qn_put_line_end(c, call, &node));
         if (repeats) {
             uint32_t more;
             if (is_inside)
                 more = node;
             else
-                QN_TRY(put_text(c, open, node, &more));
-            if (!is_inside) QN_TRY(put_line_end(c, more, &more));
+                QN_TRY(qn_put_text(c, open, node, &more));
+            if (!is_inside) QN_TRY(qn_put_line_end(c, more, &more));
             c->program.graph[again].other = more;
         }
     }
-    if (with_open) QN_TRY(put_text(c, open, node, &node));
+    if (with_open) QN_TRY(qn_put_text(c, open, node, &node));
     *out = node;
     return QN_OK;
 }
 
-static qn_status put_answer(compiling *k, const qn_constraint_source *s, uint32_t *out)
+static qn_status put_answer(qn_tools *k, const qn_constraint_source *s, uint32_t *out)
 {
     const qn_call_format *f = k->f;
-    int is_one = s->tools.is_one_call || s->tools.mode == QN_TOOL_CALLS_NAMED;
-    if (f->header.open || f->body == QN_CALL_LOOSE)
-        return qn_fail(QN_E_UNSUPPORTED, "tools: calls as the family %s writes them cannot be enforced",
-                       f->name);
-    if (s->tools.mode != QN_TOOL_CALLS_AUTO) return put_calls(k, is_one, 1, out);
+    int is_free = s->tools.mode == QN_TOOL_CALLS_AUTO;
+    k->is_one = s->tools.is_one_call || s->tools.mode == QN_TOOL_CALLS_NAMED;
+    if (f->header.open) return qn_put_messages(k, is_free, s->tools.in_text, out);
+    if (!is_free) return put_calls(k, k->is_one, 1, out);
     uint32_t calls;
     if (!f->is_bare) {
-        QN_TRY(put_calls(k, is_one, 0, &calls));
-        return put_free(k->c, f->open, 1, calls, out);
+        qn_marks marks = {.n = 0};
+        qn_marks_add(k->c, &marks, f->open, QN_SCAN_END);
+        QN_TRY(put_calls(k, k->is_one, 0, &calls));
+        return qn_put_free(k->c, &marks, QN_FREE_MAY_END, calls, out);
     }
     /* A bare call counts at the begin of an answer alone: what begins otherwise is text. */
-    static const char other[] = "[^{<][\\s\\S]*";
-    QN_TRY(put_calls(k, is_one, 1, &calls));
-    qn_graph_node text = {.kind = QN_GRAPH_TEXT};
-    qn_dfa *d;
-    QN_TRY(qn_dfa_regex(other, sizeof other - 1, QN_REGEX_WHOLE, &k->c->program.dfa_limits, &d));
-    QN_TRY(qn_program_add_dfa(&k->c->program, d, &text.what));
-    uint32_t node;
-    QN_TRY(qn_program_add_graph(&k->c->program, &text, &node));
-    return put_choice(k->c, calls, node, out);
+    uint32_t text;
+    QN_TRY(put_calls(k, k->is_one, 1, &calls));
+    QN_TRY(qn_put_regex(k->c, "[^{<][\\s\\S]*", 0, &text));
+    return qn_put_choice(k->c, calls, text, out);
 }
 
 /* ---- tools --------------------------------------------------------------------------------------------- */
@@ -402,11 +219,11 @@ static int append(const char *text, size_t n, void *buf)
     return ((qn_buf *)buf)->status == QN_OK ? 0 : -1;
 }
 
-static qn_status read_tool(compiling *k, const qn_constraint_source *s, const json_t *item, size_t i)
+static qn_status read_tool(qn_tools *k, const qn_constraint_source *s, const json_t *item, size_t i)
 {
     const json_t *function = json_object_get(item, "function");
     if (!function) function = item;
-    tool *t = &k->tools[k->n_tools];
+    qn_tool *t = &k->tools[k->n_tools];
     t->name = json_string_value(json_object_get(function, "name"));
     if (!t->name || !*t->name) return qn_fail(QN_E_FORMAT, "tools[%zu]: it has no name", i);
     if (s->tools.mode == QN_TOOL_CALLS_NAMED && (!s->tools.name || strcmp(t->name, s->tools.name) != 0))
@@ -422,6 +239,7 @@ static qn_status read_tool(compiling *k, const qn_constraint_source *s, const js
     }
     qn_status status = qn_constraint_compile_schema(k->c, text.data, text.length, &value);
     if (status == QN_OK) status = objects_of(&k->c->program, value, &t->arguments);
+    if (status == QN_OK) t->parameters = parameters;
     qn_buf_free(&text);
     if (status == QN_OK || status == QN_E_NOMEM) return status;
     if (s->tools.strict_by_all || json_is_true(json_object_get(function, "strict")))
@@ -432,7 +250,7 @@ static qn_status read_tool(compiling *k, const qn_constraint_source *s, const js
     return qn_any_object(&k->c->program, &t->arguments);
 }
 
-static qn_status compile(compiling *k, const qn_constraint_source *s, const json_t *list, uint32_t *node)
+static qn_status compile(qn_tools *k, const qn_constraint_source *s, const json_t *list, uint32_t *node)
 {
     size_t n = json_array_size(list);
     if (!json_is_array(list) || n == 0)
@@ -449,12 +267,13 @@ static qn_status compile(compiling *k, const qn_constraint_source *s, const json
 
 qn_status qn_tools_compile(qn_constraint *c, const qn_constraint_source *s, uint32_t *node)
 {
-    compiling k = {.c = c, .f = s->tools.format.calls};
+    qn_tools k = {.c = c, .f = s->tools.format.calls};
     json_t *list;
     if (!k.f) return qn_fail(QN_E_UNSUPPORTED, "tools: the model's template shows no format of calls");
     QN_TRY(qn_json_parse("tools", s->text, s->n, &list));
     qn_status status = compile(&k, s, list, node);
     qn_free(k.tools);
+    qn_free(k.parts);
     json_decref(list);
     return status;
 }

@@ -105,12 +105,24 @@ qn_status qn_native_constraint_fit(void *model, const qn_prompt *prompt, qn_cons
     if (!m->vocabulary || qn_constraint_get_vocabulary(given) != m->vocabulary)
         return qn_fail(QN_E_ARG, "constraint: it was compiled for another model");
     qn_constraint_source source = *qn_constraint_get_source(given);
+    const int is_tools = source.kind == QN_CONSTRAIN_TOOLS;
+    const qn_answer_format format =
+        is_tools ? source.tools.format : qn_chat_text_answer_format(m->text, prompt->tools_json != NULL);
     const qn_reasoning_format *r = qn_chat_text_answer_format(m->text, 0).reasoning;
-    if (!prompt->conversation || !r) {
+    const int has_headers = format.calls && format.calls->header.open;
+    if (!prompt->conversation || (!r && !has_headers)) {
         *out = qn_constraint_retain(given);
         return QN_OK;
     }
     qn_status status = qn_model_text_render(m->text, m->path, prompt, &text, NULL, NULL);
+    if (status == QN_OK && has_headers) {
+        const int in_header = qn_answer_begins_in_header(format, text, strlen(text));
+        source.tools.in_text = is_tools && !in_header;
+        source.messages = is_tools || !in_header ? NULL : format.calls;
+        status = compile(m, &source, out);
+        qn_free(text);
+        return status;
+    }
     const form_begin begin = status == QN_OK ? find_begin(r, text, prompt->continue_final) : FORM_AT_ONCE;
     if (status == QN_OK && begin == FORM_AT_ONCE) *out = qn_constraint_retain(given);
     if (status == QN_OK && begin != FORM_AT_ONCE) {

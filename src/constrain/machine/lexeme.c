@@ -13,10 +13,9 @@ const char *qn_literal_text(qn_literal which)
 
 static qn_lex_result step_free(qn_machine *m, qn_frame *f, uint8_t byte)
 {
-    const qn_marker *k = &m->program->markers[f->a];
-    while (f->b && (uint8_t)k->text[f->b] != byte) f->b = k->fallback[f->b];
-    if ((uint8_t)k->text[f->b] == byte) f->b++;
-    return f->b == k->n ? QN_LEX_CLOSE : QN_LEX_IN;
+    const qn_scan *s = &m->program->scans[f->a];
+    f->b = s->next[f->b * s->n_classes + s->class_of[byte]];
+    return f->b == QN_SCAN_CLOSED ? QN_LEX_CLOSE : f->b == QN_SCAN_DEAD ? QN_LEX_DEAD : QN_LEX_IN;
 }
 
 static qn_lex_result step_string(qn_machine *m, qn_frame *f, uint8_t byte)

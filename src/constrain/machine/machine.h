@@ -19,14 +19,14 @@
 #include "constrain/machine/program.h"
 
 typedef enum {
-    QN_FRAME_TEXT,    /* a: dfa, b: state; ends without a byte of its own where it accepts */
-    QN_FRAME_FREE,    /* a: marker, b: bytes of it matched, e: may end: any text up to and with the marker */
-    QN_FRAME_MARK,    /* a: marker, b: bytes of it read */
-    QN_FRAME_LITERAL, /* a: qn_literal, b: bytes read */
-    QN_FRAME_STRING,  /* a: string of the program, b: dfa's state, c: escape, d: characters */
-    QN_FRAME_VALUE,   /* a: value; phase 1: one space may come first */
-    QN_FRAME_COLON,   /* a: value behind it */
-    QN_FRAME_OBJECT,  /* a: object, b: next member, c: members so far, d: other keys so far, e: marks */
+    QN_FRAME_TEXT,      /* a: dfa, b: state; ends without a byte of its own where it accepts */
+    QN_FRAME_FREE,      /* a: scan, b: its state, e: may end: any text up to and with a mark */
+    QN_FRAME_MARK,      /* a: marker, b: bytes of it read */
+    QN_FRAME_LITERAL,   /* a: qn_literal, b: bytes read */
+    QN_FRAME_STRING,    /* a: string of the program, b: dfa's state, c: escape, d: characters */
+    QN_FRAME_VALUE,     /* a: value; phase 1: one space may come first */
+    QN_FRAME_COLON,     /* a: value behind it */
+    QN_FRAME_OBJECT,    /* a: object, b: next member, c: members so far, d: other keys so far, e: marks */
     QN_FRAME_NAMED_KEY, /* above an object; a, b: range of sorted names, c: escape, d: bytes matched */
     QN_FRAME_OTHER_KEY, /* above an object; a: class, b: dfa's state, c: escape, d: text so far */
     QN_FRAME_ARRAY,     /* a: array, b: items so far, c: counts of contains, d: values so far */

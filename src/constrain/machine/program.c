@@ -39,6 +39,7 @@ void qn_program_clear(qn_program *p)
     qn_free(p->values);
     qn_free(p->graph);
     qn_free(p->markers);
+    qn_free(p->scans);
     qn_grammar_run_free(p->grammar);
     qn_arena_clear(&p->arena);
     *p = (qn_program){0};
@@ -49,7 +50,7 @@ size_t qn_program_held_bytes(const qn_program *p)
     size_t n = p->arena.total_bytes + p->dfas_room * sizeof *p->dfas + p->strings_room * sizeof *p->strings +
                p->objects_room * sizeof *p->objects + p->arrays_room * sizeof *p->arrays +
                p->values_room * sizeof *p->values + p->graph_room * sizeof *p->graph +
-               p->markers_room * sizeof *p->markers;
+               p->markers_room * sizeof *p->markers + p->scans_room * sizeof *p->scans;
     for (uint32_t i = 0; i < p->n_dfas; i++) n += p->dfas[i]->size_bytes;
     if (p->grammar) n += qn_grammar_run_bytes(p->grammar);
     return n;
@@ -175,16 +176,15 @@ qn_status qn_program_add_marker(qn_program *p, const char *text, size_t n, int32
     if (n == 0 || n > 4096) return qn_fail(QN_E_ARG, "a marker has 1 to 4096 bytes, this one %zu", n);
     QN_TRY(ROOM(p, markers));
     qn_marker m = {.text = qn_arena_strndup(&p->arena, text, n), .n = (uint32_t)n};
-    m.fallback = qn_arena_calloc(&p->arena, n + 1, sizeof *m.fallback);
-    if (!m.text || !m.fallback) return QN_E_NOMEM;
-    for (uint32_t i = 1, k = 0; i < n; i++) {
-        while (k && text[k] != text[i]) k = m.fallback[k];
-        if (text[k] == text[i]) k++;
-        m.fallback[i + 1] = k;
-    }
+    if (!m.text) return QN_E_NOMEM;
     *out = (int32_t)p->n_markers;
     p->markers[p->n_markers++] = m;
     return QN_OK;
+}
+
+qn_status qn_program_room_for_scan(qn_program *p)
+{
+    return ROOM(p, scans);
 }
 
 qn_status qn_program_value(qn_program *p, int32_t value, const qn_value **out)

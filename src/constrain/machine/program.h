@@ -89,24 +89,44 @@ typedef enum {
     QN_GRAPH_END,
     QN_GRAPH_TEXT,
     QN_GRAPH_VALUE,
-    QN_GRAPH_FREE,    /* any text up to and with a marker */
+    QN_GRAPH_FREE,    /* any text up to and with a mark of a scan */
     QN_GRAPH_MARK,    /* a marker's bytes */
+    QN_GRAPH_PART,    /* what begins at the node `what`, up to the end of that part; it is not empty */
     QN_GRAPH_GRAMMAR, /* a text of the program's grammar; the end comes behind it */
     QN_GRAPH_CHOICE
 } qn_graph_kind;
 typedef struct {
     qn_graph_kind kind;
-    int32_t what;   /* dfa, value, marker */
+    int32_t what;   /* dfa, value, marker, scan, node */
     uint32_t next;  /* node; for CHOICE: the first way */
     uint32_t other; /* CHOICE: the second way */
-    int may_end;    /* FREE: the text may also end without the marker */
+    int may_end;    /* FREE: the text may also end without the mark */
 } qn_graph_node;
 
 typedef struct {
     const char *text;
     uint32_t n;
-    uint32_t *fallback; /* [n + 1] Knuth-Morris-Pratt */
 } qn_marker;
+
+/* Free text up to the first of several marks, as an automaton over any bytes (Aho and Corasick). */
+typedef enum {
+    QN_SCAN_END,      /* the free text ends behind this mark */
+    QN_SCAN_BAD,      /* this mark does not come, unless it is the end of one that ends the text */
+    QN_SCAN_BAD_FIRST /* the free text does not begin with this one */
+} qn_scan_kind;
+typedef struct {
+    const char *text;
+    size_t n;
+    qn_scan_kind kind;
+} qn_scan_mark;
+typedef struct {
+    uint32_t n_states, n_classes;
+    uint8_t class_of[256];
+    uint16_t
+        *next; /* [n_states, n_classes]: 0: the text ends here; 1: it may not come; others go on from 2 */
+    uint16_t start;
+} qn_scan;
+enum { QN_SCAN_CLOSED, QN_SCAN_DEAD, QN_SCAN_ROOT };
 
 typedef struct qn_program qn_program;
 typedef qn_status qn_program_expand(qn_program *p, int32_t value);
@@ -122,8 +142,10 @@ struct qn_program {
     qn_value *values;
     qn_graph_node *graph;
     qn_marker *markers;
-    uint32_t n_dfas, n_strings, n_objects, n_arrays, n_values, n_graph, n_markers;
-    uint32_t dfas_room, strings_room, objects_room, arrays_room, values_room, graph_room, markers_room;
+    qn_scan *scans;
+    uint32_t n_dfas, n_strings, n_objects, n_arrays, n_values, n_graph, n_markers, n_scans;
+    uint32_t dfas_room, strings_room, objects_room, arrays_room, values_room, graph_room, markers_room,
+        scans_room;
     int32_t all;    /* dfa of all texts */
     int32_t any;    /* value of any JSON; QN_NONE: not made yet */
     uint32_t start; /* graph node */
@@ -150,6 +172,12 @@ qn_status qn_program_add_value(qn_program *p, int32_t *out);
 qn_status qn_program_add_graph(qn_program *p, const qn_graph_node *node, uint32_t *out);
 /* Text is copied. */
 qn_status qn_program_add_marker(qn_program *p, const char *text, size_t n, int32_t *out);
+/* only_text: no special tokens (bytes 0xff) but in marks that end the text. At least one mark ends it, and no
+ * bad one is inside of such a mark before its end. */
+qn_status qn_program_add_scan(qn_program *p, const qn_scan_mark *marks, size_t n, int only_text,
+                              int32_t *out);
+/* For scan.c: p->scans has room for one more. */
+qn_status qn_program_room_for_scan(qn_program *p);
 /* Expands it if need be. */
 qn_status qn_program_value(qn_program *p, int32_t value, const qn_value **out);
 /* Looks up which members can be written, and counts. */

@@ -100,8 +100,9 @@ static void step_graph(qn_machine *m, uint32_t node, uint32_t below, uint8_t byt
 {
     const qn_graph_node *g = &m->program->graph[node];
     if (m->status != QN_OK) return;
-    qn_frame next = {.parent = below, .kind = QN_FRAME_GRAPH, .a = g->next};
-    qn_frame to = {.a = (uint32_t)g->what};
+    uint16_t depth = m->frames[below].depth;
+    qn_frame next = {.parent = below, .kind = QN_FRAME_GRAPH, .depth = depth, .a = g->next};
+    qn_frame to = {.depth = depth, .a = (uint32_t)g->what};
     switch (g->kind) {
     case QN_GRAPH_END:
         qn_step_stack(m, below, byte);
@@ -115,10 +116,15 @@ static void step_graph(qn_machine *m, uint32_t node, uint32_t below, uint8_t byt
         break;
     case QN_GRAPH_FREE:
         to.kind = QN_FRAME_FREE;
+        to.b = m->program->scans[g->what].start;
         to.e = (uint32_t)g->may_end;
         break;
     case QN_GRAPH_MARK:
         to.kind = QN_FRAME_MARK;
+        break;
+    case QN_GRAPH_PART:
+        next.depth++;
+        if (depth >= DEPTH_MAX && (byte == '{' || byte == '[')) return;
         break;
     case QN_GRAPH_GRAMMAR:
         to.kind = QN_FRAME_GRAMMAR;
@@ -129,6 +135,10 @@ static void step_graph(qn_machine *m, uint32_t node, uint32_t below, uint8_t byt
     }
     /* The end needs no frame below. */
     to.parent = m->program->graph[next.a].kind == QN_GRAPH_END ? below : qn_machine_stack(m, &next);
+    if (g->kind == QN_GRAPH_PART) {
+        step_graph(m, to.a, to.parent, byte);
+        return;
+    }
     if (to.kind == QN_FRAME_TEXT) to.b = (uint32_t)m->program->dfas[to.a]->start;
     if (to.kind == QN_FRAME_VALUE)
         qn_step_value(m, &to, byte);
