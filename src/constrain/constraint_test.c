@@ -362,6 +362,40 @@ static void test_tools(void **state)
     qn_constraint_release(c);
 }
 
+/* The mask behind a text, beside each token's own question. */
+static void check_masks(const char *schema, const char *text)
+{
+    qn_constraint *c = compile(QN_CONSTRAIN_JSON_SCHEMA, schema);
+    qn_matcher *m = begin(c);
+    size_t n_taken;
+    assert_int_equal(qn_matcher_accept_text(m, text, strlen(text), &n_taken), QN_OK);
+    assert_int_equal(n_taken, strlen(text));
+    assert_int_equal(qn_matcher_mask(m, mask), QN_OK);
+    for (int32_t id = 0; id < (int32_t)qn_tokenizer_vocab_size(tokenizer); id++)
+        if ((int)(mask[id >> 5] >> (id & 31) & 1) != qn_matcher_allows(m, id))
+            fail_msg("%s: token %d: the mask says %d", text, id, (int)(mask[id >> 5] >> (id & 31) & 1));
+    qn_matcher_free(m);
+    qn_constraint_release(c);
+}
+
+static void test_masks_where_texts_are_used_up(void **state)
+{
+    static const char items[] =
+        "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[\"a\",\"b\",1,null]}}";
+    static const char keys[] = "{\"type\":\"object\",\"patternProperties\":{\"^[ab]$\":{},\"^c[0-9]+$\":{}},"
+                               "\"additionalProperties\":false}";
+    static const char *const texts[] = {"[",
+                                        "[\"a\",",
+                                        "[\"a\",\"b\"",
+                                        "[\"a\",\"b\",",
+                                        "[1,\"b\",\"a\",",
+                                        "[null,1,\"b\",",
+                                        "[\"b\",\"a\",1,"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) check_masks(items, texts[i]);
+    check_masks(keys, "{\"a\":1,\"b\":2,");
+    check_masks(keys, "{\"a\":1,\"b\":2");
+}
+
 /* ---- refusals ------------------------------------------------------------------------------------------ */
 
 static void refused(qn_constraint_kind kind, const char *text, size_t n, const qn_constraint_limits *l,
@@ -512,12 +546,19 @@ static void test_runs_out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_plain),           cmocka_unit_test(test_schemas),
-        cmocka_unit_test(test_no_dead_ends),    cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_copies_and_ends), cmocka_unit_test(test_after),
-        cmocka_unit_test(test_tools),           cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_hostile),         cmocka_unit_test(test_memory_is_bounded),
-        cmocka_unit_test(test_cache),           cmocka_unit_test(test_runs_out_of_memory),
+        cmocka_unit_test(test_plain),
+        cmocka_unit_test(test_schemas),
+        cmocka_unit_test(test_no_dead_ends),
+        cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_copies_and_ends),
+        cmocka_unit_test(test_after),
+        cmocka_unit_test(test_tools),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_masks_where_texts_are_used_up),
+        cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_memory_is_bounded),
+        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_runs_out_of_memory),
     };
     return cmocka_run_group_tests(tests, open_vocabulary, close_vocabulary);
 }

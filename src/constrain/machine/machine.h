@@ -154,6 +154,8 @@ int qn_named_key_closes(qn_machine *m, const qn_frame *f);
 int qn_other_key_is_taken(qn_machine *m, const qn_frame *f);
 /* 1: the text so far can go on to one that is not taken. */
 int qn_other_key_alive(qn_machine *m, const qn_frame *f);
+/* The same of a text that begins, while masks are made as well. */
+int qn_other_key_begins(qn_machine *m, const qn_frame *f);
 /* 1: an automaton takes more texts than can be used up. */
 int qn_texts_never_end(qn_machine *m, int32_t dfa);
 /* A unique item that is a literal: the stack above which it is written; 0: it was written before. */

@@ -184,7 +184,7 @@ static void begin_key(qn_machine *m, const qn_object_rule *o, const qn_frame *f)
         if (!may_class(o, f, i)) continue;
         key.a = i;
         key.b = (uint32_t)m->program->dfas[dfa == QN_NONE ? m->program->all : dfa]->start;
-        if (qn_other_key_alive(m, &key)) qn_step_give(m, qn_machine_stack(m, &key));
+        if (qn_other_key_begins(m, &key)) qn_step_give(m, qn_machine_stack(m, &key));
     }
 }
 

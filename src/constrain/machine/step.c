@@ -41,7 +41,7 @@ void qn_step_value(qn_machine *m, const qn_frame *f, uint8_t byte)
         for (uint32_t i = 0; i < value.n_strings; i++) {
             to.a = (uint32_t)value.strings[i];
             to.b = (uint32_t)m->program->dfas[m->program->strings[to.a].dfa]->start;
-            if (to.kind == QN_FRAME_STRING || qn_other_key_alive(m, &to)) push(m, &to);
+            if (to.kind == QN_FRAME_STRING || qn_other_key_begins(m, &to)) push(m, &to);
         }
         break;
     case '{':

@@ -123,6 +123,21 @@ int qn_other_key_alive(qn_machine *m, const qn_frame *f)
     return alive;
 }
 
+int qn_other_key_begins(qn_machine *m, const qn_frame *f)
+{
+    int32_t dfa = qn_taken_dfa(m, f);
+    if (m->program->dfas[dfa]->flags[f->b] & QN_DFA_ALL || qn_texts_never_end(m, dfa)) return 1;
+    if (m->frames[f->parent].flags & QN_FLAG_UNRECORDED) {
+        m->is_suspect = 1;
+        return 0;
+    }
+    int was_loose = m->is_loose;
+    m->is_loose = 0;
+    int alive = qn_other_key_alive(m, f);
+    m->is_loose = was_loose;
+    return alive;
+}
+
 int qn_texts_never_end(qn_machine *m, int32_t dfa)
 {
     const uint32_t *counts;
