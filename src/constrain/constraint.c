@@ -262,6 +262,13 @@ const qn_constraint_source *qn_constraint_get_source(const qn_constraint *c)
     return &c->source;
 }
 
+size_t qn_constraint_find_form(const qn_constraint_source *source, const char *text, size_t n)
+{
+    if (source->messages) return qn_tools_find_form(source->messages, text, n);
+    const char *mark = source->after ? memmem(text, n, source->after, source->n_after) : NULL;
+    return mark ? (size_t)(mark - text) + source->n_after : 0;
+}
+
 qn_vocabulary *qn_constraint_get_vocabulary(const qn_constraint *c)
 {
     return c->v;

@@ -65,6 +65,9 @@ const qn_constraint_note *qn_constraint_notes(const qn_constraint *c, size_t *n)
 const qn_constraint_source *qn_constraint_get_source(const qn_constraint *c);
 qn_vocabulary *qn_constraint_get_vocabulary(const qn_constraint *c);
 
+/* Where in a finished answer the form begins: behind reasoning, and behind the headers of messages. */
+size_t qn_constraint_find_form(const qn_constraint_source *source, const char *text, size_t n);
+
 typedef struct qn_matcher qn_matcher;
 
 /* Retains the constraint. */

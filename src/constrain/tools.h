@@ -12,5 +12,7 @@ qn_status qn_tools_compile(qn_constraint *c, const qn_constraint_source *s, uint
 /* For a family whose messages have headers: reasoning, then a message that is the form which begins at the node
  * `form`. The answer begins inside a header. */
 qn_status qn_tools_put_form(qn_constraint *c, const qn_call_format *f, uint32_t form, uint32_t *out);
+/* Where in such an answer the form begins. */
+size_t qn_tools_find_form(const qn_call_format *f, const char *text, size_t n);
 
 #endif

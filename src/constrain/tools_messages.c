@@ -282,3 +282,22 @@ qn_status qn_tools_put_form(qn_constraint *c, const qn_call_format *f, uint32_t 
     c->program.graph[header] = (qn_graph_node){.kind = QN_GRAPH_CHOICE, .next = thoughts, .other = content};
     return QN_OK;
 }
+
+/* Where the first `what` in text[at..n) ends; 0: nowhere. */
+static size_t end_of(const char *what, const char *text, size_t at, size_t n)
+{
+    const char *found = memmem(text + at, n - at, what, strlen(what));
+    return found ? (size_t)(found - text) + strlen(what) : 0;
+}
+
+size_t qn_tools_find_form(const qn_call_format *f, const char *text, size_t n)
+{
+    const qn_header_marks *h = &f->header;
+    size_t at = 0;
+    for (;;) {
+        size_t begin = end_of(h->close, text, at, n);
+        if (!begin || !h->reasoning || !end_of(h->reasoning, text, at, begin)) return begin ? begin : at;
+        at = end_of(h->open, text, begin, n);
+        if (!at) return begin;
+    }
+}

@@ -634,11 +634,15 @@ static void test_forms_in_messages(void **state)
                 {"functionary", "all\n{\"a\": 1}", 1},
                 {"functionary", "{}", 0},
                 {"atem", " to=self<|message|>x<|eom|><|start|>assistant to=user<|message|>{}", 1},
+                {"atem", " to=user<|message|>{}", 1},
                 {"atem", " to=look<|message|>{}", 0}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         qn_constraint_source s = {.kind = QN_CONSTRAIN_JSON_OBJECT, .messages = format_of(rows[i].format)};
         if (takes(&s, rows[i].text) != rows[i].takes)
             fail_msg("%s: %s: expected %d", rows[i].format, rows[i].text, rows[i].takes);
+        if (!rows[i].takes) continue;
+        const char *form = rows[i].text + qn_constraint_find_form(&s, rows[i].text, strlen(rows[i].text));
+        assert_true(strcmp(form, "{\"a\": 1}") == 0 || strcmp(form, "{}") == 0);
     }
 }
 

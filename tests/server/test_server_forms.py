@@ -3,7 +3,9 @@
 The backend mock says anything, so an answer that has the form has it because it was held to it.
 """
 import json
+import pathlib
 import re
+import shutil
 
 import pytest
 
@@ -198,7 +200,8 @@ def caller():
 
 def calls_of(server, **fields):
     """The calls of an answer, whole and of a stream."""
-    body = {"messages": HELLO, "tools": TOOLS, "max_tokens": 600, **fields}
+    described = [{**t, "function": {"description": "Looks.", **t["function"]}} for t in TOOLS]
+    body = {"messages": HELLO, "tools": described, "max_tokens": 600, **fields}
     status, _, got = server.post("/v1/chat/completions", body)
     assert status == 200, got
     choice = got["choices"][0]
@@ -288,6 +291,76 @@ def test_strict_and_not(caller):
     status, _, got = caller.post("/v1/chat/completions", {**body, "tools": [tool("f", False, a=bad)]})
     assert status == 200, got
     assert any(w["param"] == "tools" and "pattern" in w["message"] for w in got["warnings"]), got["warnings"]
+
+
+FAMILIES = ["openai-gpt-oss-120b", "meetkai-functionary-medium-v3.2", "muse-glimmer", "google-gemma-4-31B-it",
+            "ollama-gemma4_31b"]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def family(request, tmp_path_factory):
+    """The same model with the template of a family that writes calls its own way."""
+    template = fixture(f"templates/{request.param}.jinja")
+    folder = tmp_path_factory.mktemp("family") / "model"
+    shutil.copytree(fixture("models/qwen3"), folder)
+    config = read_json(folder / "tokenizer_config.json")
+    config["chat_template"] = "{%- set bos_token = '' -%}" + pathlib.Path(template).read_text()
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    s = Server(folder, "--context", 4096)
+    yield s
+    assert s.stop() == 0
+
+
+def test_families_required(family):
+    for seed in range(3):
+        choice, calls = calls_of(family, tool_choice="required", seed=seed, parallel_tool_calls=False)
+        if choice["finish_reason"] == "length":
+            continue  # the model still reasons
+        (call,) = calls
+        check_call(call)
+        assert choice["finish_reason"] == "tool_calls" and not choice["message"]["content"]
+
+
+def test_families_by_name(family):
+    n = 0
+    for seed in range(10):
+        only = {"type": "function", "function": {"name": "get_time"}}
+        choice, calls = calls_of(family, tool_choice=only, seed=seed)
+        if choice["finish_reason"] != "length":
+            (call,) = calls
+            assert call["name"] == "get_time"
+            check_call(call)
+            n += 1
+    assert n
+
+
+def test_families_auto(family):
+    """Held to nothing but the form of calls, without a warning."""
+    for seed in range(3):
+        choice, calls = calls_of(family, seed=seed, max_tokens=40)
+        assert choice["finish_reason"] == "length" or choice["message"]["content"] or calls
+        for call in calls:
+            assert call["name"] in ("get_weather", "get_time")
+    described = [{**t, "function": {"description": "Looks.", **t["function"]}} for t in TOOLS]
+    status, _, got = family.post("/v1/chat/completions", {"messages": HELLO, "tools": described, "max_tokens": 4})
+    assert status == 200 and not [w for w in got.get("warnings", []) if "held" in w["message"]], got
+
+
+def test_families_forms(family):
+    """A form that is no call is a message of its own where messages have headers."""
+    n = 0
+    for seed in range(16):
+        body = {"messages": HELLO, "max_tokens": 120, "temperature": 100, "top_k": 0, "top_p": 1, "min_p": 0,
+                "seed": seed,
+                "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}}
+        status, _, got = family.post("/v1/chat/completions", body)
+        assert status == 200, got
+        choice = got["choices"][0]
+        if choice["finish_reason"] == "stop":
+            is_schema(choice["message"]["content"])
+            n += 1
+    assert n
 
 
 def test_calls_that_cannot_be_forced(server):

@@ -109,7 +109,7 @@ qn_status qn_native_constraint_fit(void *model, const qn_prompt *prompt, qn_cons
     const qn_answer_format format =
         is_tools ? source.tools.format : qn_chat_text_answer_format(m->text, prompt->tools_json != NULL);
     const qn_reasoning_format *r = qn_chat_text_answer_format(m->text, 0).reasoning;
-    const int has_headers = format.calls && format.calls->header.open;
+    const int has_headers = qn_answer_has_headers(format);
     if (!prompt->conversation || (!r && !has_headers)) {
         *out = qn_constraint_retain(given);
         return QN_OK;

@@ -301,16 +301,6 @@ static void give_token(qn_run *r, int64_t i_row, const qn_drawn *d, qn_token *ou
     }
 }
 
-/* The part of an answer that has the form: what is behind the mark of reasoning, if there is one. */
-static const char *find_form(const qn_buf *answer, const qn_constraint_source *source, size_t *n)
-{
-    const char *mark =
-        source->after ? memmem(answer->data, answer->length, source->after, source->n_after) : NULL;
-    const char *at = mark ? mark + source->n_after : answer->data;
-    *n = answer->length - (size_t)(at - answer->data);
-    return at;
-}
-
 /* An answer in JSON is compared with its schema once more, by a validator that shares nothing with what held it to
  * the form. What the validator cannot decide passes. */
 static qn_status check_answer(const row *w, const qn_request *q)
@@ -318,13 +308,12 @@ static qn_status check_answer(const row *w, const qn_request *q)
     const qn_constraint_source *source = qn_form_get_source(q->form);
     qn_schema *schema = NULL;
     qn_schema_report report = {0};
-    size_t n;
     if (w->answer.status != QN_OK) return w->answer.status;
     if (!w->answer.length || !source || source->kind != QN_CONSTRAIN_JSON_SCHEMA) return QN_OK;
-    const char *text = find_form(&w->answer, source, &n);
+    const size_t begin = qn_constraint_find_form(source, w->answer.data, w->answer.length);
     qn_status status = qn_schema_open(source->text, source->n, NULL, &schema);
     if (status != QN_OK) return status == QN_E_NOMEM ? status : QN_OK;
-    status = qn_schema_validate_text(schema, text, n, &report);
+    status = qn_schema_validate_text(schema, w->answer.data + begin, w->answer.length - begin, &report);
     if (status == QN_OK && !report.is_valid)
         status = qn_fail(QN_E_INTERNAL, "the answer does not satisfy its schema: %s: %s: %s",
                          report.n_failures ? report.failures[0].instance : "",

@@ -215,12 +215,14 @@ static int make_answer(opening *o, qn_completion_choice *choice)
 {
     const qn_server *s = o->c->ex->server;
     const qn_api_request *r = &o->c->request;
-    qn_answer_options options = {
-        .format = qn_answer_format_find(r->tools ? s->info.call_format : NULL,
-                                        r->plain_reasoning ? NULL : s->info.reasoning_mark),
-        .tools = r->tools,
-        .prompt = o->prompt_text.data,
-        .prompt_bytes = o->prompt_text.length};
+    qn_answer_options options = {.format = qn_answer_format_find(
+                                     s->info.call_format, r->plain_reasoning ? NULL : s->info.reasoning_mark),
+                                 .tools = r->tools,
+                                 .prompt = o->prompt_text.data,
+                                 .prompt_bytes = o->prompt_text.length};
+    /* Headers are no text of an answer without tools either. */
+    if (!r->tools && (r->plain_reasoning || !qn_answer_has_headers(options.format)))
+        options.format.calls = NULL;
     if (!r->chat || (!options.format.calls && !options.format.reasoning)) return 0;
     if (!o->prompt_text.data) {
         char *text = NULL;

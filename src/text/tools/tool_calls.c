@@ -488,9 +488,14 @@ static size_t without_space(const char *text, size_t n)
     return n;
 }
 
+int qn_answer_has_headers(qn_answer_format format)
+{
+    return format.calls && format.calls->header.open;
+}
+
 int qn_answer_begins_in_header(qn_answer_format format, const char *prompt, size_t n)
 {
-    const qn_header_marks *h = format.calls && format.calls->header.open ? &format.calls->header : NULL;
+    const qn_header_marks *h = qn_answer_has_headers(format) ? &format.calls->header : NULL;
     n = without_space(prompt, n);
     if (!h || n == 0) return h != NULL;
     size_t open = end_of_last(prompt, n, h->open);

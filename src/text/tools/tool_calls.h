@@ -38,6 +38,8 @@ const char *qn_answer_reasoning_mark(qn_answer_format format);
 /* The formats of these two names; what is not known is left out. */
 qn_answer_format qn_answer_format_find(const char *name, const char *reasoning_mark);
 
+/* Do the family's messages have headers, which say what is reasoning, content or a call? */
+int qn_answer_has_headers(qn_answer_format format);
 /* Does the answer to this rendered prompt begin inside the header of a message? 0 for families without headers. */
 int qn_answer_begins_in_header(qn_answer_format format, const char *prompt, size_t n);
 
