@@ -32,6 +32,10 @@ static void write_server(const qn_server *s, qn_buf *b)
     write_counter(b, "quern_generated_tokens_total", "Tokens generated.", (double)m->n_generated_tokens);
     write_counter(b, "quern_look_aheads_total", "Beginnings of next turns computed in idle time.",
                   (double)m->n_look_aheads);
+    qn_metrics_head(b, "quern_batch_lines_total", "counter",
+                    "Lines of batches that are answered, or have failed.");
+    qn_metrics_value(b, "quern_batch_lines_total", "result=\"completed\"", (double)m->n_batch_answers);
+    qn_metrics_value(b, "quern_batch_lines_total", "result=\"failed\"", (double)m->n_batch_failures);
     write_gauge(b, "quern_connections", "Open connections.", s->http.n_connections);
     write_gauge(b, "quern_requests_running", "Requests that are not yet answered.",
                 (double)s->http.n_exchanges);

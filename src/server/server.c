@@ -12,6 +12,7 @@
 #include "server/core/completion.h"
 #include "server/core/conversation.h"
 #include "server/core/look_ahead.h"
+#include "server/files/batch_run.h"
 #include "server/http/connection.h"
 #include "server/responses/stored.h"
 #include "server/routes.h"
@@ -103,6 +104,7 @@ static void model_loaded(qn_job *job)
     s->model = l->model;
     s->http.has_model = 1;
     s->created_s = (int64_t)time(NULL);
+    qn_batches_step(s);
     if (s->options->say) s->options->say(s->options->user, NULL);
 }
 
@@ -127,6 +129,7 @@ static void on_signal(evutil_socket_t number, short what, void *user)
     s->http.is_draining = 1;
     qn_log(QN_LOG_INFO, "draining: %lld requests are under way", (long long)s->http.n_exchanges);
     qn_look_ahead_drop_all(s);
+    qn_batches_stop(s);
     qn_connections_close(&s->http, 0);
     ended(s);
 }
@@ -149,6 +152,7 @@ static qn_status start(running *r)
     if (!s->http.base) return qn_fail_nomem(0);
     if (s->options->store.folder) QN_TRY(qn_archive_open(&s->options->store, &s->archive));
     if (s->archive) QN_TRY(qn_responses_mend(s->archive));
+    if (s->archive) QN_TRY(qn_batches_new(s));
     QN_TRY(qn_http_server_listen(&s->http));
     r->wake_event = event_new(s->http.base, s->wake.file, EV_READ | EV_PERSIST, on_wake, r);
     if (!r->wake_event || event_add(r->wake_event, NULL) != 0) return qn_fail_nomem(0);
@@ -182,14 +186,16 @@ static void stop(running *r)
     qn_look_ahead_drop_all(s);
     qn_connections_close(&s->http, 1);
     qn_completion_drop_background(s);
+    qn_batches_stop(s);
     /* Jobs that end may start others, such as to close what they opened. */
-    while (s->workers && (s->http.n_exchanges || s->n_look_aheads)) {
+    while (s->workers && (s->http.n_exchanges || s->n_look_aheads || qn_batches_are_busy(s))) {
         struct timeval most = {0, 10000};
         event_base_loopexit(s->http.base, &most);
         event_base_loop(s->http.base, EVLOOP_ONCE);
     }
     qn_workers_free(s->slow_workers);
     qn_workers_free(s->workers);
+    qn_batches_free(s);
     qn_archive_close(s->archive);
     if (r->load.model && s->options->save && r->status == QN_OK) r->status = save(r);
     if (r->load.model) qn_model_close(&r->load.model);

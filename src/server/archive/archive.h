@@ -71,8 +71,8 @@ typedef qn_status qn_stored_fn(void *user, const qn_stored *o);
 qn_status qn_archive_list(qn_archive *s, const qn_archive_query *query, qn_stored_fn *fn, void *user,
                           int *has_more);
 
-/* A file that arrives. It counts against file_bytes_max: QN_E_FULL. */
-qn_status qn_upload_begin(qn_archive *s, qn_upload **out);
+/* A file that arrives. It counts against file_bytes_max (QN_E_FULL), unless the server itself makes it of what is stored. */
+qn_status qn_upload_begin(qn_archive *s, int is_own, qn_upload **out);
 qn_status qn_upload_take(qn_upload *u, const char *bytes, size_t n);
 int64_t qn_upload_bytes(const qn_upload *u);
 /* Keeps it as the content of the object, which is put; u is freed in any case. */

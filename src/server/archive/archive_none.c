@@ -51,9 +51,9 @@ qn_status qn_archive_list(qn_archive *s, const qn_archive_query *query, qn_store
     return fail();
 }
 
-qn_status qn_upload_begin(qn_archive *s, qn_upload **out)
+qn_status qn_upload_begin(qn_archive *s, int is_own, qn_upload **out)
 {
-    (void)s, (void)out;
+    (void)s, (void)is_own, (void)out;
     return fail();
 }
 

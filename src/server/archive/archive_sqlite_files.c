@@ -15,6 +15,7 @@ struct qn_upload {
     int file;
     char path[48]; /* "incoming/NUMBER" */
     int64_t bytes;
+    int is_own; /* not counted */
 };
 
 static qn_status io_error(const qn_archive *s, const char *what)
@@ -71,11 +72,12 @@ qn_status qn_archive_clean_files(qn_archive *s)
 
 /* ---- uploads ------------------------------------------------------------------------------------------- */
 
-qn_status qn_upload_begin(qn_archive *s, qn_upload **out)
+qn_status qn_upload_begin(qn_archive *s, int is_own, qn_upload **out)
 {
     qn_upload *u = qn_calloc(1, sizeof *u);
     if (!u) return QN_E_NOMEM;
     u->archive = s;
+    u->is_own = is_own;
     pthread_mutex_lock(&s->lock);
     snprintf(u->path, sizeof u->path, "incoming/%llu", (unsigned long long)s->n_uploads++);
     pthread_mutex_unlock(&s->lock);
@@ -106,7 +108,7 @@ static qn_status count(qn_archive *s, int64_t bytes)
 
 qn_status qn_upload_take(qn_upload *u, const char *bytes, size_t n)
 {
-    QN_TRY(count(u->archive, (int64_t)n));
+    if (!u->is_own) QN_TRY(count(u->archive, (int64_t)n));
     u->bytes += (int64_t)n;
     while (n) {
         const ssize_t written = write(u->file, bytes, n);
@@ -128,7 +130,7 @@ static void free_upload(qn_upload *u, int is_kept)
     if (!u) return;
     if (u->file >= 0) close(u->file);
     if (!is_kept) unlinkat(u->archive->folder, u->path, 0);
-    count(u->archive, -u->bytes);
+    if (!u->is_own) count(u->archive, -u->bytes);
     qn_free(u);
 }
 

@@ -201,7 +201,7 @@ static qn_status keep_file(qn_archive *s, const char *id, const char *text, size
     qn_stored o = response(id, "anna", "{}");
     o.kind = QN_STORED_FILE;
     o.more = NULL;
-    QN_TRY(qn_upload_begin(s, &u));
+    QN_TRY(qn_upload_begin(s, 0, &u));
     const qn_status status = qn_upload_take(u, text, n);
     if (status != QN_OK) {
         qn_upload_drop(u);
@@ -286,7 +286,7 @@ static void test_batches(void **state)
     assert_int_equal(qn_archive_open_file(s, "file-in", "anna", &file, &bytes), QN_OK);
     close(file);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(qn_upload_begin(s, &uploads[i]), QN_OK);
+        assert_int_equal(qn_upload_begin(s, 1, &uploads[i]), QN_OK);
         assert_int_equal(qn_archive_write_lines(s, "batch_1", i, uploads[i]), QN_OK);
         files[i] = response(i ? "file-errors" : "file-out", "anna", "{}");
         files[i].kind = QN_STORED_FILE;

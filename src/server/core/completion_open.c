@@ -305,7 +305,7 @@ static int set_tenant(qn_completion *c)
         qn_buf_printf(&c->salt, "%d %s", c->ex->key, c->request.cache_salt ? c->request.cache_salt : "");
     options->tenant = c->tenant.data;
     options->cache_salt = c->salt.data;
-    options->priority = (int32_t)c->request.priority;
+    options->priority = c->ex->is_idle ? QN_PRIORITY_IDLE : (int32_t)c->request.priority;
     options->no_prefix_cache = !c->request.cache_prompt;
     return c->tenant.status == QN_OK && c->salt.status == QN_OK ? 0 : fail_memory(c);
 }

@@ -21,8 +21,9 @@ typedef struct {
         int64_t n;
     } answers[QN_METRICS_STATUSES];
     size_t n_answers;
-    int64_t n_gone;        /* clients that went before they had their answer */
-    int64_t n_look_aheads; /* that were computed to their end */
+    int64_t n_gone;                            /* clients that went before they had their answer */
+    int64_t n_look_aheads;                     /* that were computed to their end */
+    int64_t n_batch_answers, n_batch_failures; /* lines of batches that are stored */
     int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
     qn_histogram first_token, between_tokens, queue, whole;
 } qn_server_metrics;

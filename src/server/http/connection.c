@@ -369,13 +369,14 @@ qn_exchange *qn_exchange_begin_local(qn_http_server *http, const char *method, c
     ex->route = found.route;
     ex->table = found.table;
     ex->key = key;
+    ex->is_idle = 1;
     ex->body = *body;
     *body = (qn_buf){0};
     qn_exchange_hold(ex);
     ex->route->handle(ex);
-    const int is_there = ex->holds > 1 || ex->local;
+    const int is_asked = ex->local != NULL;
     qn_exchange_release(ex);
-    return is_there ? ex : NULL;
+    return is_asked ? ex : NULL;
 }
 
 void qn_exchange_abandon(qn_exchange *ex)

@@ -37,6 +37,7 @@ struct qn_exchange {
     qn_buf body;
     int key; /* which API key was shown; -1: none */
     int64_t begin_ns;
+    int is_idle;             /* computed in idle times */
     int is_head, is_chunked; /* asked by HEAD; answered in chunks */
     int64_t ping_ms;         /* of a stream: `ping` after each such silence; 0: none */
     int64_t sent_ns;         /* when bytes were last handed to the connection */
@@ -87,9 +88,9 @@ int qn_exchange_page(const qn_exchange *ex, int64_t limit, int64_t limit_max, qn
 /* The text that stands for "{NAME}" of the route's path, or "". */
 void qn_exchange_segment(const qn_exchange *ex, const char *name, char *out, size_t size);
 
-/* A request that the server makes to itself: in idle times, for the key `key`. It takes over the body. `client` lives until it
- * took the answer, or the request was abandoned; take may be called before this returns. NULL: out of memory, or the
- * path is unknown. */
+/* A request that the server makes to itself, computed in idle times, for the key `key`. `client` lives until it took the
+ * answer, or the request was abandoned. NULL: it was answered at once, and took the body over; or, with the body left to
+ * the caller, memory is out or the path unknown. */
 qn_exchange *qn_exchange_begin_local(qn_http_server *http, const char *method, const char *path, qn_buf *body,
                                      int key, const qn_local_client *client);
 /* Its answer is no longer wanted. */

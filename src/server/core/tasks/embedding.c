@@ -109,7 +109,9 @@ static void run(qn_task *t)
 {
     const qn_server *s = t->ex->server;
     const qn_api_request_limits limits = qn_server_request_limits(s);
-    qn_embed_options options = {.pooling = s->options->pooling, .cancel = t->cancel};
+    qn_embed_options options = {.pooling = s->options->pooling,
+                                .cancel = t->cancel,
+                                .priority = t->ex->is_idle ? QN_PRIORITY_IDLE : 0};
     embedding v = {.e = {.task = t}, .task = t, .dialect = t->dialect};
     const qn_buf *body = &t->ex->body;
     if (!v.dialect->read(body->data, body->length, &limits, &t->request, &t->error) &&

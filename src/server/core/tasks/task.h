@@ -12,19 +12,30 @@
 typedef struct qn_task qn_task;
 typedef void qn_task_fn(qn_task *t);
 
+/* A task that makes something which goes on after its answer. */
+typedef struct {
+    qn_task_fn *run, *made; /* made: on the loop, before the answer is sent, or with an error */
+    qn_task_fn *free_made;  /* last of all */
+} qn_task_maker;
+
 struct qn_task {
     qn_job job;
     qn_exchange *ex;
     qn_task_fn *run;
-    const void *dialect;    /* of the route; the task's functions know what it is */
-    qn_api_request request; /* zeroed; freed with the task */
-    qn_api_error error;     /* status 0: the answer is sent */
-    qn_buf answer;          /* JSON */
+    const qn_task_maker *maker; /* NULL: none */
+    void *made;                 /* of `run`, for `made` */
+    const void *dialect;        /* of the route; the task's functions know what it is */
+    qn_api_request request;     /* zeroed; freed with the task */
+    qn_api_error error;         /* status 0: the answer is sent */
+    qn_buf answer;              /* JSON */
+    int has_file, file;         /* with has_file the answer is the content of this open file */
+    int64_t file_bytes;
     qn_cancel *cancel;
     int64_t n_prompt_tokens; /* that were computed */
 };
 
 /* Begins the exchange's task; is_slow: it may take longer than milliseconds. */
 void qn_task_begin(qn_exchange *ex, qn_task_fn *run, const void *dialect, int is_slow);
+void qn_task_begin_making(qn_exchange *ex, const qn_task_maker *maker, int is_slow);
 
 #endif
