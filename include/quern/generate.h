@@ -223,11 +223,13 @@ typedef struct {
     const char *messages_json; /* the same as a JSON array, for contents that are not plain strings */
     const qn_conversation *conversation; /* the same, parsed; it has its own tools and variables */
     /* Pictures, for a model that takes them (QN_E_UNSUPPORTED else; QN_E_ARG names what does not fit). With
-     * messages they stand before the text of the last one; in messages_json parts of the type "image" say
+     * messages they stand before the text of the last one, or where message_images says; in messages_json parts of the type "image" say
      * where, and in a text or in rows the model's own image token, one for each, in order; a text or chat
      * with a place and no image is refused. Several rows take none. */
     const qn_image *images;
     size_t n_images;
+    const size_t
+        *message_images; /* [n_messages]: how many stand before each text, in order; NULL: all in the last */
     const char *tools_json;     /* chats: JSON array of tools, or NULL */
     const char *variables_json; /* chats: JSON object of further template variables, {"enable_thinking":
                                    false}, or NULL */

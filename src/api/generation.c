@@ -68,8 +68,8 @@ qn_status qn_prompt_normalise(const qn_prompt *prompt, qn_prompt *out, qn_conver
     }
     if (prompt->conversation) return QN_OK;
     if (prompt->messages)
-        QN_TRY(qn_conversation_of(prompt->messages, prompt->n_messages, prompt->n_images, prompt->tools_json,
-                                  prompt->variables_json, own));
+        QN_TRY(qn_conversation_of(prompt->messages, prompt->n_messages, prompt->n_images,
+                                  prompt->message_images, prompt->tools_json, prompt->variables_json, own));
     else
         QN_TRY(qn_conversation_parse(prompt->messages_json, prompt->tools_json, prompt->variables_json, own));
     out->messages = NULL;

@@ -67,6 +67,7 @@ static qn_status run_regen(qn_chat_state *c, const char *rest)
 static qn_status run_clear(qn_chat_state *c, const char *rest)
 {
     qn_chat_session_clear(&c->session);
+    qn_chat_session_detach(&c->session);
     qn_buf_reset(&c->attached);
     c->n_context = -1;
     return QN_OK;
@@ -143,6 +144,25 @@ static qn_status run_read(qn_chat_state *c, const char *rest)
 out:
     qn_buf_free(&path);
     qn_buf_free(&text);
+    return status;
+}
+
+static qn_status run_image(qn_chat_state *c, const char *rest)
+{
+    qn_buf path = {0}, b = {0};
+    qn_picture picture = {0};
+    if (!c->info.takes_images) return qn_fail(QN_E_UNSUPPORTED, "/image: the model takes only text");
+    qn_status status = resolve_path(rest, &path);
+    if (status == QN_OK) status = qn_input_picture(path.data, &picture);
+    if (status == QN_OK) {
+        qn_buf_printf(&b, "%s will be put before your next message (%lld x %lld pixels)", path.data,
+                      (long long)picture.width, (long long)picture.height);
+        status = qn_chat_session_attach(&c->session, &picture);
+    }
+    if (status == QN_OK) status = qn_chat_turn_say(c, &b);
+    qn_picture_free(&picture);
+    qn_buf_free(&path);
+    qn_buf_free(&b);
     return status;
 }
 
@@ -358,16 +378,30 @@ static qn_status show_template(qn_chat_state *c)
 {
     char *text = NULL;
     qn_buf b = {0};
-    size_t n = c->session.n_messages;
+    size_t n = c->session.n_messages, n_pictures = qn_chat_session_pictures(&c->session, n);
     qn_message *messages = qn_calloc(n + 1, sizeof *messages);
-    if (!messages) return QN_E_NOMEM;
+    size_t *n_images = qn_calloc(n + 1, sizeof *n_images);
+    if (!messages || !n_images) {
+        qn_free(messages);
+        qn_free(n_images);
+        return QN_E_NOMEM;
+    }
     if (n) memcpy(messages, c->session.messages, n * sizeof *messages);
-    if (!n || qn_chat_session_asked(&c->session) != n) messages[n++] = (qn_message){"user", "(your message)"};
+    if (n) memcpy(n_images, c->session.n_images, n * sizeof *n_images);
+    if (!n || qn_chat_session_asked(&c->session) != n) {
+        n_images[n] = c->session.n_pictures - n_pictures;
+        n_pictures = c->session.n_pictures;
+        messages[n++] = (qn_message){"user", "(your message)"};
+    }
     const qn_prompt prompt = {.messages = messages,
                               .n_messages = n,
+                              .images = c->session.pictures,
+                              .n_images = n_pictures,
+                              .message_images = n_images,
                               .variables_json = qn_chat_think_variables(c->session.settings.think)};
     qn_status status = qn_chat_render(c->model, &prompt, &text, NULL, NULL);
     qn_free(messages);
+    qn_free(n_images);
     if (status != QN_OK) return status;
     qn_buf_puts(&b, text);
     qn_buffer_free(text);
@@ -398,9 +432,14 @@ static qn_status show_system(qn_chat_state *c)
 static qn_status show_history(qn_chat_state *c)
 {
     qn_buf b = {0};
-    for (size_t i = 0; i < c->session.n_messages; i++)
-        qn_buf_printf(&b, "%s%s: %s", i ? "\n" : "", c->session.messages[i].role,
-                      c->session.messages[i].content);
+    for (size_t i = 0; i < c->session.n_messages; i++) {
+        const qn_message *m = &c->session.messages[i];
+        qn_buf_printf(&b, "%s%s: ", i ? "\n" : "", m->role);
+        if (c->session.n_images[i])
+            qn_buf_printf(&b, "(%zu picture%s) ", c->session.n_images[i],
+                          qn_out_plural((int64_t)c->session.n_images[i]));
+        qn_buf_puts(&b, m->content);
+    }
     if (!c->session.n_messages) qn_buf_puts(&b, "there are no messages yet");
     return qn_chat_turn_say(c, &b);
 }
@@ -464,6 +503,7 @@ static const chat_command commands[] = {
     {"/save", " FILE", "write the conversation and settings to a file", run_save},
     {"/load", " FILE", "continue a conversation that /save wrote", run_load},
     {"/read", " FILE", "put a text file before your next message", run_read},
+    {"/image", " FILE", "put a picture, PNG or JPEG, before your next message", run_image},
     {"/format", " [FORM]", "the form of answers: json, schema FILE, regex R, grammar FILE, choices A,B, off",
      run_format},
     {"/stats", "", "tokens, speeds, context, memory", run_stats},

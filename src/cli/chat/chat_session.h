@@ -1,22 +1,33 @@
 /* A conversation: its messages and its settings, and the file that holds both.
  *
  * The file is a request of OpenAI's chat completions, {"model": ..., "messages": [...], "temperature": ...},
- * so that what was saved can be sent to a server as it is. Saving and loading gives the same session again.
+ * so that what was saved can be sent to a server as it is; pictures are PNG files in base64. Saving and loading gives the same session again.
  * Invariants: contents are UTF-8 without NUL; whatever fails leaves the session as it was. One thread. */
 #ifndef QN_CLI_CHAT_CHAT_SESSION_H
 #define QN_CLI_CHAT_CHAT_SESSION_H
 
 #include "cli/chat/chat_settings.h"
+#include "media/picture.h"
 
 typedef struct {
     qn_message *messages; /* roles have static storage, contents are owned */
+    size_t *n_images;     /* of each message: how many of the pictures stand before it */
     size_t n_messages, capacity;
+    qn_image *pictures; /* owned: those of the messages in order, then those that wait for the next one */
+    size_t n_pictures;
     qn_chat_settings settings;
 } qn_chat_session;
 
-/* Frees the messages; settings stay. */
+/* Frees the messages and pictures; settings stay. */
 void qn_chat_session_end(qn_chat_session *s);
-/* Adds content[0..n), copied. role: "system", "user" or "assistant" (QN_E_ARG). QN_E_FORMAT: not UTF-8, or a
+/* Takes the pixels over; the picture will stand before the text of the next message of the user. QN_E_FULL: there are
+ * too many. */
+qn_status qn_chat_session_attach(qn_chat_session *s, qn_picture *picture);
+/* How many pictures the first n messages have. */
+size_t qn_chat_session_pictures(const qn_chat_session *s, size_t n);
+/* Drops the pictures that wait. */
+void qn_chat_session_detach(qn_chat_session *s);
+/* Adds content[0..n), copied, with the pictures that wait if it is the user's. role: "system", "user" or "assistant" (QN_E_ARG). QN_E_FORMAT: not UTF-8, or a
  * NUL. */
 qn_status qn_chat_session_add(qn_chat_session *s, const char *role, const char *content, size_t n);
 /* Drops the messages from keep on. */

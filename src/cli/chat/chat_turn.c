@@ -25,6 +25,9 @@ static qn_prompt make_prompt(const qn_chat_state *c, size_t n_messages)
 {
     return (qn_prompt){.messages = c->session.messages,
                        .n_messages = n_messages,
+                       .images = c->session.pictures,
+                       .n_images = qn_chat_session_pictures(&c->session, n_messages),
+                       .message_images = c->session.n_pictures ? c->session.n_images : NULL,
                        .variables_json = qn_chat_think_variables(c->session.settings.think)};
 }
 
@@ -166,7 +169,7 @@ void qn_chat_turn_look_ahead(qn_chat_state *c)
     qn_prompt prompts[2];
     int32_t *ids = NULL;
     int64_t n_ids = 0;
-    qn_status status = n && !c->ahead ? QN_OK : QN_E_ARG;
+    qn_status status = n && !c->ahead && !c->session.n_pictures ? QN_OK : QN_E_ARG;
     for (int i = 0; i < 2 && status == QN_OK; i++) {
         messages[i] = qn_alloc_array(n + 1, sizeof *messages[i]);
         if (!messages[i]) {
@@ -175,7 +178,8 @@ void qn_chat_turn_look_ahead(qn_chat_state *c)
         }
         memcpy(messages[i], c->session.messages, n * sizeof *messages[i]);
         messages[i][n] = (qn_message){"user", contents[i]};
-        prompts[i] = make_prompt(c, n + 1);
+        prompts[i] = make_prompt(c, n);
+        prompts[i].n_messages = n + 1;
         prompts[i].messages = messages[i];
     }
     /* A conversation that is too long for it, or whatever else: the next turn will say it. */
@@ -210,7 +214,7 @@ qn_status qn_chat_turn_ask(qn_chat_state *c, const char *text, size_t n)
     size_t before = c->session.n_messages;
     int dropped = 0;
     qn_status status = add_question(c, text, n);
-    /* A file that makes the message too long must not stay before the next one. */
+    /* What makes a message too long must not stay before the next one. */
     qn_buf_reset(&c->attached);
     if (status == QN_OK) status = answer(c, before + 1, &c->session.settings.o, &dropped);
     if (status == QN_OK && !dropped) return QN_OK;

@@ -86,14 +86,18 @@ static qn_status add_message(json_t *messages, const qn_message *m, size_t n_ima
 }
 
 qn_status qn_conversation_of(const qn_message *messages, size_t n_messages, size_t n_images,
-                             const char *tools_json, const char *variables_json, qn_conversation **out)
+                             const size_t *message_images, const char *tools_json, const char *variables_json,
+                             qn_conversation **out)
 {
     qn_conversation *c = qn_calloc(1, sizeof *c);
     if (!c) return QN_E_NOMEM;
     c->messages = json_array();
     qn_status status = c->messages ? QN_OK : qn_fail_nomem(sizeof(json_t *));
     for (size_t i = 0; i < n_messages && status == QN_OK; i++)
-        status = add_message(c->messages, &messages[i], i + 1 == n_messages ? n_images : 0);
+        status = add_message(c->messages, &messages[i],
+                             message_images       ? message_images[i]
+                             : i + 1 < n_messages ? 0
+                                                  : n_images);
     if (status == QN_OK) status = parse_rest(tools_json, variables_json, c);
     return give(status, c, out);
 }

@@ -17,10 +17,12 @@ struct qn_conversation {
  * with the field's name. */
 qn_status qn_conversation_parse(const char *messages_json, const char *tools_json, const char *variables_json,
                                 qn_conversation **out);
-/* A conversation of messages of plain text. n_images: parts that stand before the text of the last one.
+/* A conversation of messages of plain text. n_images: parts that stand before the text of the last one; message_images, if not NULL: before
+ * each.
  * QN_E_ARG: a message without role or content; QN_E_FORMAT: not UTF-8. */
 qn_status qn_conversation_of(const qn_message *messages, size_t n_messages, size_t n_images,
-                             const char *tools_json, const char *variables_json, qn_conversation **out);
+                             const size_t *message_images, const char *tools_json, const char *variables_json,
+                             qn_conversation **out);
 /* Appends the messages as a JSON array. */
 qn_status qn_conversation_write(const qn_conversation *c, qn_buf *out);
 void qn_conversation_drop(qn_conversation *c); /* NULL is accepted */
