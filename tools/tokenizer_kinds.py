@@ -10,6 +10,7 @@ sentencepiece, tiktoken and transformers.
 A line of cases.jsonl: "text", "ids" (without the tokens around it), "around" (with them), "decoded" (from "ids");
 or "pair", "types", "ids", "max" (0: no limit).
 """
+import base64
 import glob
 import json
 import os
@@ -18,6 +19,8 @@ import sys
 import tempfile
 
 import sentencepiece
+import tiktoken
+import transformers
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -218,6 +221,105 @@ def xlmr(rule, scheme="always", byte_fallback=False, split=True):
     return t
 
 
+def pieces_kind(out, name, count, unused=0, config=None, **options):
+    """tokenizer.model, against SentencePiece itself. unused: every so manieth normal piece becomes unused."""
+    with tempfile.TemporaryDirectory() as d:
+        train_pieces(d, **options)
+        model = read_pieces(d)
+    for i, piece in enumerate(model.pieces):
+        if unused and piece.type == 1 and len(piece.piece) > 1 and i % unused == 0:
+            piece.type = 5
+    data = model.SerializeToString()
+    sp = sentencepiece.SentencePieceProcessor(model_proto=data)
+    special = options.get("user_defined_symbols", []) + ["\u2581", "\u2581\u2581", "   "]
+    cases = []
+    for text in texts_of(name, count, special):
+        if any(p in text for p in ("<s>", "</s>", "<unk>")):
+            continue  # SentencePiece takes them for text, which they are not where special tokens count
+        ids = sp.encode(text)
+        case = {"text": text, "ids": ids, "around": [sp.bos_id()] + ids}
+        if not any(sp.is_unknown(i) for i in ids):
+            case["decoded"] = sp.decode(ids)
+        cases.append(case)
+    write(out, name, {"tokenizer.model": data, "tokenizer_config.json": json.dumps(config or {})}, cases)
+
+
+def byte_ranks():
+    """Ranks of a byte-level BPE that tiktoken's own trainer for teaching would make."""
+    t = Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    t.train_from_iterator(LINES, trainers.BpeTrainer(vocab_size=1300, show_progress=False,
+                                                     initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    vocab = json.loads(t.to_str())["model"]["vocab"]
+    letters = bytes_of_letters()
+    return {bytes(letters[c] for c in token): i for token, i in vocab.items()}
+
+
+def bytes_of_letters():
+    known = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
+    rest = [b for b in range(256) if b not in known]
+    return {**{chr(b): b for b in known}, **{chr(256 + i): b for i, b in enumerate(rest)}}
+
+
+def tiktoken_kind(out, name, count, file, pattern, special, config, composes=False):
+    ranks = byte_ranks()
+    special = {text: len(ranks) + i for i, text in enumerate(special)}
+    encoding = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special)
+    cases = []
+    for text in texts_of(name, count, list(special)[:8]):
+        ids = encoding.encode(normalizers.NFC().normalize_str(text) if composes else text, allowed_special="all")
+        cases.append({"text": text, "ids": ids, "decoded": encoding.decode(ids)})
+    data = b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in ranks.items())
+    files = {file: data} if config is None else {file: data, "tokenizer_config.json": json.dumps(config)}
+    write(out, name, files, cases)
+
+
+def vocab_txt_kind(out, name, count, config):
+    """vocab.txt alone, against transformers."""
+    t = bert(lowercase=True)
+    vocab = sorted(t.get_vocab().items(), key=lambda item: item[1])
+    data = "".join(token + "\n" for token, _ in vocab)
+    with tempfile.TemporaryDirectory() as d:
+        for path, text in (("vocab.txt", data), ("tokenizer_config.json", json.dumps(config))):
+            with open(os.path.join(d, path), "w") as f:
+                f.write(text)
+        t = transformers.BertTokenizer.from_pretrained(d)._tokenizer
+    texts, cases = texts_of(name, count, BERT), []
+    for text in texts:
+        ids = t.encode(text, add_special_tokens=False).ids
+        cases.append({"text": text, "ids": ids, "around": t.encode(text).ids,
+                      "decoded": t.decode(ids, skip_special_tokens=False)})
+    cases += pair_cases(random.Random(name), t, texts)
+    write(out, name, {"vocab.txt": data, "tokenizer_config.json": json.dumps(config)}, cases)
+
+
+CUT = r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+" + CUT
+KIMI = "|".join([
+    r"[\p{Han}]+",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"]) + CUT
+QWEN_SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] + [f"<|extra_{i}|>" for i in range(205)]
+O200K = "|".join([
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+"])
+CL100K = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
+          r"|\s+(?!\S)|\s")
+KIMI_CONFIG = {"tokenizer_class": "TikTokenTokenizer",
+               "added_tokens_decoder": {"1300": {"content": "[BOS]", "special": True},
+                                        "1303": {"content": "<|im_end|>", "special": True}},
+               "eos_token": "<|im_end|>"}
+SYMBOLS = {"user_defined_symbols": ["<sep>", "the ", "\u2581\u2581", "\n", "\u00e9\u00e9", "ab", "abc"]}
+
+
+def kimi_special():
+    return ["[BOS]", "<|reserved_token_1301|>", "<|reserved_token_1302|>", "<|im_end|>"] + [
+        f"<|reserved_token_{i}|>" for i in range(1304, 1558)]
+
+
 XLMR = ["<s>", "</s>", "<mask>", "<unk>"]
 BERT = ["[CLS]", "[SEP]", "[UNK]", "[MASK]", "##a", "[cls]"]
 KINDS = {
@@ -231,6 +333,25 @@ KINDS = {
     "xlmr": lambda *a: json_kind(*a, xlmr("nmt_nfkc"), XLMR),
     "xlmr_fold": lambda *a: json_kind(*a, xlmr("nfkc_cf", "first"), XLMR),
     "xlmr_bytes": lambda *a: json_kind(*a, xlmr("nmt_nfkc_cf", "never", True, False), XLMR),
+    "pieces_bpe": lambda *a: pieces_kind(*a, model_type="bpe", byte_fallback=True, normalization_rule_name="identity",
+                                         remove_extra_whitespaces=False, split_digits=True),
+    "pieces_bpe_nfkc": lambda *a: pieces_kind(*a, 7, model_type="bpe", **SYMBOLS),
+    "pieces_bpe_bare": lambda *a: pieces_kind(*a, model_type="bpe", add_dummy_prefix=False, byte_fallback=True,
+                                              remove_extra_whitespaces=False, allow_whitespace_only_pieces=True,
+                                              **SYMBOLS),
+    "pieces": lambda *a: pieces_kind(*a),
+    "pieces_bytes": lambda *a: pieces_kind(*a, 9, byte_fallback=True, normalization_rule_name="nmt_nfkc_cf", **SYMBOLS),
+    "pieces_suffix": lambda *a: pieces_kind(*a, treat_whitespace_as_suffix=True, normalization_rule_name="identity",
+                                            add_dummy_prefix=True),
+    "tiktoken": lambda *a: tiktoken_kind(*a, "tokenizer.model", LLAMA3, [], None),
+    "tiktoken_qwen": lambda *a: tiktoken_kind(*a, "qwen.tiktoken", LLAMA3.replace("{1,3}", ""), QWEN_SPECIAL,
+                                              {"tokenizer_class": "QWenTokenizer"}, True),
+    "tiktoken_kimi": lambda *a: tiktoken_kind(*a, "tiktoken.model", KIMI, kimi_special(), KIMI_CONFIG),
+    "tiktoken_o200k": lambda *a: tiktoken_kind(*a, "o200k_base.tiktoken", O200K, [], {}),
+    "tiktoken_cl100k": lambda *a: tiktoken_kind(*a, "cl100k_base.tiktoken", CL100K, [], {}),
+    "tiktoken_own": lambda *a: tiktoken_kind(*a, "x.tiktoken", r"\w+|\W", [], {"pat_str": r"\w+|\W"}),
+    "vocab_txt": lambda *a: vocab_txt_kind(*a, {"tokenizer_class": "BertTokenizer"}),
+    "vocab_txt_cased": lambda *a: vocab_txt_kind(*a, {"tokenizer_class": "BertTokenizerFast", "do_lower_case": False}),
     "nfkc": lambda *a: json_kind(*a, normalized(normalizers.NFKC()), ["[UNK]"]),
 }
 

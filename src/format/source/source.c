@@ -48,6 +48,8 @@ static qn_status find_sides(qn_source *s)
         if (!path) return QN_E_NOMEM;
         if (lstat(path, &st) == 0) s->sides[i].path = path;
     }
+    if (!s->files.is_seed && !s->sides[QN_SIDE_TIKTOKEN].path)
+        QN_TRY(qn_source_files_find_tiktoken(&s->files, &s->sides[QN_SIDE_TIKTOKEN].path));
     return s->files.is_seed ? QN_OK : qn_source_files_find_templates(&s->files);
 }
 
@@ -333,7 +335,7 @@ const char *qn_source_side_path(const qn_source *s, qn_side_file which)
 
 static int is_large(qn_side_file which)
 {
-    return which == QN_SIDE_TOKENIZER || which == QN_SIDE_VOCAB || which == QN_SIDE_MERGES;
+    return which == QN_SIDE_TOKENIZER || which >= QN_SIDE_VOCAB;
 }
 
 qn_status qn_source_side_text(qn_source *s, qn_side_file which, const char **text, size_t *n)

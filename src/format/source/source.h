@@ -49,6 +49,9 @@ typedef enum {
     QN_SIDE_CHAT_TEMPLATE_JSON,  /* chat_template.json */
     QN_SIDE_VOCAB,               /* vocab.json */
     QN_SIDE_MERGES,              /* merges.txt */
+    QN_SIDE_VOCAB_TXT,           /* vocab.txt */
+    QN_SIDE_TOKENIZER_MODEL,     /* tokenizer.model: SentencePiece's file, or tiktoken's */
+    QN_SIDE_TIKTOKEN,            /* tiktoken.model, else the first *.tiktoken */
     QN_SIDE_COUNT
 } qn_side_file;
 

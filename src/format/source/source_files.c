@@ -21,6 +21,8 @@ static const size_t index_bytes_max = (size_t)64 << 20;
 static const char index_name[] = "model.safetensors.index.json", raw_name[] = "bin_weights";
 static const char template_folder[] = "additional_chat_templates", template_end[] = ".jinja";
 
+static const char tiktoken_end[] = ".tiktoken";
+
 static const char *const side_names[QN_SIDE_COUNT] = {
     [QN_SIDE_CONFIG] = "config.json",
     [QN_SIDE_GENERATION_CONFIG] = "generation_config.json",
@@ -34,6 +36,9 @@ static const char *const side_names[QN_SIDE_COUNT] = {
     [QN_SIDE_CHAT_TEMPLATE_JSON] = "chat_template.json",
     [QN_SIDE_VOCAB] = "vocab.json",
     [QN_SIDE_MERGES] = "merges.txt",
+    [QN_SIDE_VOCAB_TXT] = "vocab.txt",
+    [QN_SIDE_TOKENIZER_MODEL] = "tokenizer.model",
+    [QN_SIDE_TIKTOKEN] = "tiktoken.model",
 };
 
 const char *qn_side_file_name(qn_side_file which)
@@ -133,10 +138,11 @@ static qn_status list_one(listing *l, qn_arena *arena, const char *folder, int f
     struct stat st;
     int gguf = ends_with(name, ".gguf"), safetensors = ends_with(name, ".safetensors");
     int index = strcmp(name, index_name) == 0;
-    int text = strcmp(name, side_names[QN_SIDE_TOKENIZER]) == 0 ||
-               strcmp(name, side_names[QN_SIDE_MERGES]) == 0 ||
-               strcmp(name, side_names[QN_SIDE_TOKENIZER_CONFIG]) == 0 ||
-               strcmp(name, side_names[QN_SIDE_CHAT_TEMPLATE]) == 0;
+    static const qn_side_file texts[] = {QN_SIDE_TOKENIZER,     QN_SIDE_MERGES,    QN_SIDE_TOKENIZER_CONFIG,
+                                         QN_SIDE_CHAT_TEMPLATE, QN_SIDE_VOCAB_TXT, QN_SIDE_TOKENIZER_MODEL,
+                                         QN_SIDE_TIKTOKEN};
+    int text = ends_with(name, tiktoken_end);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) text |= strcmp(name, side_names[texts[i]]) == 0;
     if (name[0] == '.') return QN_OK;
     /* A link that leads nowhere stays in the list: opening it will say so. */
     int known = fstatat(fd, name, &st, 0) == 0;
@@ -150,6 +156,25 @@ static qn_status list_one(listing *l, qn_arena *arena, const char *folder, int f
     if (!list) return QN_OK;
     if (list->count == NAMES_MAX) return qn_fail(QN_E_ARG, "%s: more than %d model files", folder, NAMES_MAX);
     return names_add(list, arena, name);
+}
+
+qn_status qn_source_files_find_tiktoken(qn_source_files *f, const char **out)
+{
+    DIR *dir = opendir(f->folder);
+    const char *found = NULL;
+    if (!dir) return QN_OK; /* what cannot be listed has been complained of, or is not a folder of a model */
+    for (struct dirent *e; (e = readdir(dir));) {
+        if (e->d_name[0] == '.' || !ends_with(e->d_name, tiktoken_end)) continue;
+        const char *path = qn_source_join(&f->arena, f->folder, e->d_name);
+        if (!path) {
+            closedir(dir);
+            return QN_E_NOMEM;
+        }
+        if (!found || strcmp(path, found) < 0) found = path;
+    }
+    closedir(dir);
+    if (found) *out = found;
+    return QN_OK;
 }
 
 static qn_status list_folder(listing *l, qn_arena *arena, const char *folder)

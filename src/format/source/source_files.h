@@ -38,6 +38,8 @@ int qn_source_is_part(const char *name, size_t *n_prefix, int64_t *part, int64_t
 qn_status qn_source_files_add_parts(qn_source_files *f, int64_t part, int64_t n_parts);
 /* Fills templates and n_templates. */
 qn_status qn_source_files_find_templates(qn_source_files *f);
+/* *out: the path of the first file by name that ends in .tiktoken; as it was if there is none. */
+qn_status qn_source_files_find_tiktoken(qn_source_files *f, const char **out);
 /* The path of one. NULL: out of memory. */
 char *qn_source_files_template_path(const qn_source_files *f, size_t i);
 void qn_source_files_clear(qn_source_files *f);

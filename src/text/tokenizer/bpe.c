@@ -6,13 +6,17 @@
 #include <sys/random.h>
 
 #include "base/checked.h"
+#include "base/map.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "text/tokenizer/model/trie.h"
+#include "text/tokenizer/split/piece_rules.h"
 
 enum {
     CHAR_TABLE =
         0x180, /* code points looked up by index: ASCII and the alphabet of byte-level vocabularies */
     SPARE_BELOW = 1 << 16, /* words up to this are many, and room for the next one is taken too */
+    UNDO_DEPTH_MAX = 100,  /* of merges in merges that are undone, as in SentencePiece */
     LINEAR_MAX = 24,       /* up to this many symbols a scan for the best pair beats the queue (measured) */
 };
 
@@ -33,6 +37,8 @@ struct qn_bpe {
     int32_t char_id[CHAR_TABLE];
     int32_t byte_id[256];
     int all_bytes; /* every byte has its token */
+    qn_trie whole; /* by_score: tokens that are taken wherever they stand */
+    int has_whole, has_unused;
 };
 
 typedef struct {
@@ -41,6 +47,7 @@ typedef struct {
     uint32_t start, length;
     uint32_t rank;  /* of the pair that starts here; linear scan only */
     int32_t merged; /* id that this pair makes; -1: none */
+    int whole;      /* takes part in no merge */
 } symbol;
 
 typedef struct {
@@ -53,6 +60,8 @@ struct qn_bpe_scratch {
     symbol *symbols;
     candidate *heap;
     size_t symbols_capacity, heap_capacity, n_heap;
+    qn_map *undo; /* text of an unused token -> bytes of its left part, as the last candidate had it */
+    qn_status undo_status;
 };
 
 void qn_id_list_push(qn_id_list *l, int32_t id)
@@ -100,6 +109,7 @@ void qn_bpe_free(qn_bpe *b)
     if (!b) return;
     qn_free(b->merges);
     qn_free(b->rank_of_id);
+    qn_trie_free(&b->whole);
     qn_free(b);
 }
 
@@ -171,6 +181,21 @@ static int32_t lookup(const qn_bpe *b, const char *text, size_t n)
     return id >= 0 && (b->vocab->flags[id] & QN_TOKEN_HIDDEN) ? -1 : id;
 }
 
+static qn_status read_flags(qn_bpe *b)
+{
+    const qn_vocab *v = b->vocab;
+    for (size_t id = 0; id < v->n_ids; id++) {
+        size_t n;
+        const char *text = qn_vocab_text(v, (int32_t)id, &n);
+        if (text && v->flags[id] & QN_TOKEN_UNUSED) b->has_unused = 1;
+        if (!text || !(v->flags[id] & QN_TOKEN_WHOLE)) continue;
+        if (!b->has_whole) QN_TRY(qn_trie_init(&b->whole, 64));
+        b->has_whole = 1;
+        QN_TRY(qn_trie_add(&b->whole, text, n, (int32_t)id));
+    }
+    return QN_OK;
+}
+
 qn_status qn_bpe_finish(qn_bpe *b)
 {
     for (uint32_t cp = 0; cp < CHAR_TABLE; cp++) {
@@ -184,7 +209,7 @@ qn_status qn_bpe_finish(qn_bpe *b)
         b->byte_id[i] = qn_vocab_find(b->vocab, name, 6);
         if (b->byte_id[i] < 0) b->all_bytes = 0;
     }
-    return QN_OK;
+    return b->o.by_score ? read_flags(b) : QN_OK;
 }
 
 qn_bpe_scratch *qn_bpe_scratch_new(void)
@@ -197,6 +222,7 @@ void qn_bpe_scratch_free(qn_bpe_scratch *s)
     if (!s) return;
     qn_free(s->symbols);
     qn_free(s->heap);
+    qn_map_free(s->undo);
     qn_free(s);
 }
 
@@ -208,7 +234,7 @@ static inline int32_t char_token(const qn_bpe *b, const char *s, size_t n, uint3
 static inline void add_symbol(qn_bpe_scratch *s, size_t *n, int32_t id, size_t start, size_t length)
 {
     s->symbols[*n] =
-        (symbol){id, (int32_t)*n - 1, (int32_t)*n + 1, (uint32_t)start, (uint32_t)length, UINT32_MAX, -1};
+        (symbol){id, (int32_t)*n - 1, (int32_t)*n + 1, (uint32_t)start, (uint32_t)length, UINT32_MAX, -1, 0};
     (*n)++;
 }
 
@@ -219,7 +245,14 @@ static size_t characters(const qn_bpe *b, const char *word, size_t n, qn_bpe_scr
     size_t count = 0, unk_start = 0, unk_length = 0;
     for (size_t i = 0; i < n;) {
         uint32_t cp = 0;
-        size_t used = qn_utf8_decode(word + i, n - i, &cp);
+        size_t used = b->has_whole ? qn_longest_whole(&b->whole, word + i, n - i) : 0;
+        if (used) {
+            add_symbol(s, &count, lookup(b, word + i, used), i, used);
+            s->symbols[count - 1].whole = 1;
+            i += used;
+            continue;
+        }
+        used = qn_utf8_decode(word + i, n - i, &cp);
         if (!used) used = 1; /* cannot be: the text was made valid before */
         int32_t id = char_token(b, word + i, used, cp);
         if (id < 0 && b->o.by_score) {
@@ -250,13 +283,22 @@ static size_t characters(const qn_bpe *b, const char *word, size_t n, qn_bpe_scr
     return count;
 }
 
+static void note_undo(qn_bpe_scratch *s, const char *text, size_t n, size_t n_left)
+{
+    if (!s->undo && !(s->undo = qn_map_new(16))) s->undo_status = QN_E_NOMEM;
+    if (s->undo_status == QN_OK) s->undo_status = qn_map_set(s->undo, text, n, (int64_t)n_left, NULL, NULL);
+}
+
 /* Rank and result of merging symbol at with its right neighbour; 0 when they do not merge. */
-static inline int pair_merge(const qn_bpe *b, const char *word, const symbol *left, const symbol *right,
-                             uint32_t *rank, int32_t *merged)
+static inline int pair_merge(const qn_bpe *b, qn_bpe_scratch *s, const char *word, const symbol *left,
+                             const symbol *right, uint32_t *rank, int32_t *merged)
 {
     if (b->o.by_score) {
+        if (left->whole || right->whole) return 0;
         int32_t id = lookup(b, word + left->start, (size_t)left->length + right->length);
         if (id < 0 || (size_t)id >= b->n_scores) return 0;
+        if (b->vocab->flags[id] & QN_TOKEN_UNUSED)
+            note_undo(s, word + left->start, (size_t)left->length + right->length, left->length);
         *rank = b->rank_of_id[id];
         *merged = id;
         return 1;
@@ -312,7 +354,7 @@ static void merge_queue(const qn_bpe *b, const char *word, qn_bpe_scratch *s, si
     uint32_t rank;
     s->n_heap = 0;
     for (size_t i = 0; i + 1 < count; i++) {
-        if (!pair_merge(b, word, &symbols[i], &symbols[i + 1], &rank, &c.merged)) continue;
+        if (!pair_merge(b, s, word, &symbols[i], &symbols[i + 1], &rank, &c.merged)) continue;
         c.key = (uint64_t)rank << 32 | i;
         c.size_bytes = symbols[i].length + symbols[i + 1].length;
         heap_push(s, c);
@@ -327,12 +369,12 @@ static void merge_queue(const qn_bpe *b, const char *word, qn_bpe_scratch *s, si
         absorb(symbols, i, top.merged);
         int32_t prev = symbols[i].prev;
         next = symbols[i].next;
-        if (prev >= 0 && pair_merge(b, word, &symbols[prev], &symbols[i], &rank, &c.merged)) {
+        if (prev >= 0 && pair_merge(b, s, word, &symbols[prev], &symbols[i], &rank, &c.merged)) {
             c.key = (uint64_t)rank << 32 | (uint32_t)prev;
             c.size_bytes = symbols[prev].length + symbols[i].length;
             heap_push(s, c);
         }
-        if (next >= 0 && pair_merge(b, word, &symbols[i], &symbols[next], &rank, &c.merged)) {
+        if (next >= 0 && pair_merge(b, s, word, &symbols[i], &symbols[next], &rank, &c.merged)) {
             c.key = (uint64_t)rank << 32 | (uint32_t)i;
             c.size_bytes = symbols[i].length + symbols[next].length;
             heap_push(s, c);
@@ -340,26 +382,27 @@ static void merge_queue(const qn_bpe *b, const char *word, qn_bpe_scratch *s, si
     }
 }
 
-static void rank_pair(const qn_bpe *b, const char *word, symbol *symbols, int32_t i)
+static void rank_pair(const qn_bpe *b, qn_bpe_scratch *s, const char *word, int32_t i)
 {
+    symbol *symbols = s->symbols;
     symbols[i].merged = -1;
     symbols[i].rank = UINT32_MAX;
     if (symbols[i].next >= 0)
-        pair_merge(b, word, &symbols[i], &symbols[symbols[i].next], &symbols[i].rank, &symbols[i].merged);
+        pair_merge(b, s, word, &symbols[i], &symbols[symbols[i].next], &symbols[i].rank, &symbols[i].merged);
 }
 
 static void merge_linear(const qn_bpe *b, const char *word, qn_bpe_scratch *s, size_t count)
 {
     symbol *symbols = s->symbols;
-    for (size_t i = 0; i < count; i++) rank_pair(b, word, symbols, (int32_t)i);
+    for (size_t i = 0; i < count; i++) rank_pair(b, s, word, (int32_t)i);
     for (;;) {
         int32_t best = -1;
         for (int32_t i = 0; i >= 0; i = symbols[i].next)
             if (symbols[i].merged >= 0 && (best < 0 || symbols[i].rank < symbols[best].rank)) best = i;
         if (best < 0) return;
         absorb(symbols, best, symbols[best].merged);
-        rank_pair(b, word, symbols, best);
-        if (symbols[best].prev >= 0) rank_pair(b, word, symbols, symbols[best].prev);
+        if (symbols[best].prev >= 0) rank_pair(b, s, word, symbols[best].prev);
+        rank_pair(b, s, word, best);
     }
 }
 
@@ -416,6 +459,50 @@ static void push_bytes(const qn_bpe *b, const char *text, size_t n, int after_un
     if (b->o.unk_id >= 0 && !(after_unk && b->o.fuse_unk)) qn_id_list_push(ids, b->o.unk_id);
 }
 
+typedef struct {
+    const qn_bpe *b;
+    qn_bpe_scratch *s;
+    qn_id_list *ids;
+    int after_unk;
+} output;
+
+static void push_text(output *o, const char *text, size_t n)
+{
+    const size_t before = o->ids->n;
+    push_bytes(o->b, text, n, o->after_unk, o->ids);
+    if (o->ids->n > before) o->after_unk = o->ids->data[o->ids->n - 1] == o->b->o.unk_id;
+}
+
+/* A symbol's text. An unused token becomes what it was merged from. */
+static void push_symbol(output *o, const char *text, size_t n, int depth)
+{
+    const int32_t id = lookup(o->b, text, n);
+    int64_t n_left;
+    if (id < 0) {
+        push_text(o, text, n);
+    } else if (!(o->b->vocab->flags[id] & QN_TOKEN_UNUSED) || depth > UNDO_DEPTH_MAX) {
+        qn_id_list_push(o->ids, id);
+        o->after_unk = 0;
+    } else if (!o->s->undo || !qn_map_get(o->s->undo, text, n, &n_left)) {
+        push_text(o, text, n);
+    } else {
+        push_symbol(o, text, (size_t)n_left, depth + 1);
+        push_symbol(o, text + n_left, n - (size_t)n_left, depth + 1);
+    }
+}
+
+static qn_status push_undone(const qn_bpe *b, const char *word, qn_bpe_scratch *s, qn_id_list *ids)
+{
+    output o = {.b = b, .s = s, .ids = ids};
+    for (int32_t i = 0; i >= 0 && s->undo_status == QN_OK; i = s->symbols[i].next)
+        push_symbol(&o, word + s->symbols[i].start, s->symbols[i].length, 0);
+    qn_status status = s->undo_status;
+    qn_map_free(s->undo); /* its keys lie in the word */
+    s->undo = NULL;
+    s->undo_status = QN_OK;
+    return status != QN_OK ? status : ids->status;
+}
+
 qn_status qn_bpe_encode(const qn_bpe *b, const char *word, size_t n, qn_bpe_scratch *s, qn_id_list *ids)
 {
     if (!n) return QN_OK;
@@ -436,6 +523,7 @@ qn_status qn_bpe_encode(const qn_bpe *b, const char *word, size_t n, qn_bpe_scra
         QN_TRY(reserve_heap(s, 2 * count));
         merge_queue(b, word, s, count);
     }
+    if (b->has_unused) return push_undone(b, word, s, ids);
     int after_unk = 0;
     for (int32_t i = 0; i >= 0; i = s->symbols[i].next) {
         const symbol *at = &s->symbols[i];

@@ -29,7 +29,8 @@ typedef struct {
     int byte_fallback; /* characters without a token become <0xNN> tokens, if all of these exist */
     int fuse_unk;      /* a run of unknown characters is one unk */
     int ignore_merges; /* a word that is a token is that token, whatever the merges say */
-    int by_score;      /* merges are ranked by token scores; else by the list */
+    int by_score; /* merges are ranked by token scores; else by the list. Tokens with QN_TOKEN_WHOLE are then
+                          taken wherever they stand, and QN_TOKEN_UNUSED ones are undone at the end */
 } qn_bpe_options;
 
 /* vocab is borrowed and must be complete (flags too) before qn_bpe_finish. */

@@ -37,10 +37,11 @@ typedef struct {
     char *to;
     size_t n_to;
     qn_regex *regex;
-    size_t start, stop; /* STRIP */
-    int drop_first;     /* METASPACE: the first token's marks go away */
-    int cleanup;        /* WORD_PIECE: no space before punctuation and contractions */
-    int whole;          /* needs each token as a whole: parts are gathered until the next token or the end */
+    size_t start, stop;    /* STRIP */
+    int drop_first;        /* METASPACE: the first token's marks go away */
+    qn_first_spaces first; /* BYTE_TOKENS */
+    int cleanup;           /* WORD_PIECE: no space before punctuation and contractions */
+    int whole; /* needs each token as a whole: parts are gathered until the next token or the end */
 } stage;
 
 struct qn_decoder {
@@ -50,10 +51,11 @@ struct qn_decoder {
 };
 
 typedef struct {
-    qn_buf held;   /* held back, or being rewritten */
-    int holds;     /* a token is being gathered (whole) */
-    size_t tokens; /* begun so far */
-    size_t cut;    /* STRIP: characters that may still go from the front of this token */
+    qn_buf held;    /* held back, or being rewritten */
+    int holds;      /* a token is being gathered (whole) */
+    size_t tokens;  /* begun so far */
+    size_t cut;     /* STRIP: characters that may still go from the front of this token */
+    int past_first; /* BYTE_TOKENS: no space goes away any more */
 } stage_state;
 
 struct qn_decoder_state {
@@ -186,26 +188,40 @@ qn_status qn_decoder_from_json(const char *what, const json_t *value, qn_decoder
     return QN_OK;
 }
 
-qn_status qn_decoder_for_gguf(int byte_level, int strip_first, qn_decoder **out)
+static qn_status for_vocabulary(const char *what, int byte_level, int strip_first, qn_first_spaces first,
+                                qn_decoder **out)
 {
     stage *s = NULL;
     qn_decoder *d = qn_calloc(1, sizeof *d);
     if (!d) return QN_E_NOMEM;
-    qn_status status = new_stage(d, "GGUF", byte_level ? BYTE_LEVEL : BYTE_TOKENS, &s);
-    if (status == QN_OK) s->keep_added = 1;
-    if (status == QN_OK && strip_first && (status = new_stage(d, "GGUF", STRIP, &s)) == QN_OK) {
+    qn_status status = new_stage(d, what, byte_level ? BYTE_LEVEL : BYTE_TOKENS, &s);
+    if (status == QN_OK) {
+        s->keep_added = 1;
+        s->first = first;
+    }
+    if (status == QN_OK && strip_first && (status = new_stage(d, what, STRIP, &s)) == QN_OK) {
         s->start = 1;
         s->n_from = 1;
         s->from = qn_strdup(" ");
         if (!s->from) status = QN_E_NOMEM;
     }
-    if (status == QN_OK) status = new_stage(d, "GGUF", LOSSY, &s);
+    if (status == QN_OK) status = new_stage(d, what, LOSSY, &s);
     if (status != QN_OK) {
         qn_decoder_free(d);
         return status;
     }
     *out = d;
     return QN_OK;
+}
+
+qn_status qn_decoder_for_gguf(int byte_level, int strip_first, qn_decoder **out)
+{
+    return for_vocabulary("GGUF", byte_level, strip_first, QN_FIRST_KEPT, out);
+}
+
+qn_status qn_decoder_for_pieces(qn_first_spaces first, qn_decoder **out)
+{
+    return for_vocabulary("SentencePiece", 0, 0, first, out);
 }
 
 void qn_decoder_free(qn_decoder *d)
@@ -328,8 +344,16 @@ static qn_status feed_byte_tokens(qn_decoder_state *s, int i, const char *text, 
     static const char mark[] = "\xe2\x96\x81";
     int byte = qn_byte_token_value(text, n);
     char c = (char)byte;
+    stage_state *t = &s->stages[i];
+    if (s->added || byte >= 0) t->past_first = 1;
     if (s->added) return feed(s, i + 1, text, n, begins);
     if (byte >= 0) return feed(s, i + 1, &c, 1, begins);
+    if (s->d->stages[i].first != QN_FIRST_KEPT && !s->middle && !t->past_first) {
+        const int cut = n >= 3 && memcmp(text, mark, 3) == 0;
+        text += cut ? 3 : 0;
+        n -= cut ? 3 : 0;
+        t->past_first = n > 0 || (cut && s->d->stages[i].first == QN_FIRST_ONCE);
+    }
     if (begins) QN_TRY(feed(s, i + 1, "", 0, 1));
     for (size_t done = 0; done < n;) {
         size_t at = qn_find_bytes(text, n, done, mark, 3);
@@ -559,6 +583,7 @@ qn_status qn_decoder_finish(qn_decoder_state *s, qn_buf *out)
         qn_buf_reset(&t->held);
         t->holds = 0;
         t->tokens = t->cut = 0;
+        t->past_first = 0;
     }
     s->fed = s->made = 0;
     return status;

@@ -26,6 +26,13 @@ qn_status qn_decoder_from_json(const char *what, const json_t *value, qn_decoder
  * U+2581 is a space and byte tokens are bytes. strip_first: one space at the very beginning goes away. Broken
  * UTF-8 becomes U+FFFD. */
 qn_status qn_decoder_for_gguf(int byte_level, int strip_first, qn_decoder **out);
+/* The same for SentencePiece's own files, and what becomes of a space that begins the first token. */
+typedef enum {
+    QN_FIRST_KEPT,
+    QN_FIRST_ONCE, /* it goes away */
+    QN_FIRST_ALL   /* also that of the next tokens, as long as there is no text */
+} qn_first_spaces;
+qn_status qn_decoder_for_pieces(qn_first_spaces first, qn_decoder **out);
 void qn_decoder_free(qn_decoder *d);
 
 /* raw: bytes are given as they are, also where they are not UTF-8, and nothing is held back for their sake.

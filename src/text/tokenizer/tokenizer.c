@@ -82,7 +82,7 @@ static qn_status add_token(qn_tokenizer *t, const qn_added_token *token, int nor
     qn_status status = m ? QN_OK : QN_E_NOMEM;
     qn_buf_append(&text, token->text, token->n);
     if (status == QN_OK) status = text.status;
-    if (status == QN_OK) status = qn_normalizer_run(t->normalizer, m, 0, &text, &spare);
+    if (status == QN_OK) status = qn_normalizer_run(t->normalizer, m, QN_AFTER_TOKEN, &text, &spare);
     if (status == QN_OK && token->special) {
         status = qn_added_add(&t->added_mixed, token);
         t->has_mixed = 1;
@@ -175,6 +175,40 @@ qn_status qn_tokenizer_set_ids(qn_tokenizer *t, int32_t bos, int32_t eos, int32_
     return push_unique(&t->eos_ids, eos);
 }
 
+static qn_status set_pair(qn_tokenizer *t, const qn_pair_part *parts, size_t n)
+{
+    qn_pair_part *copy = qn_alloc_array(n, sizeof *copy);
+    if (!copy) return QN_E_NOMEM;
+    memcpy(copy, parts, n * sizeof *copy);
+    qn_free(t->pair.parts);
+    t->pair = (qn_pair_rule){QN_PAIR_PARTS, copy, n};
+    return t->prefix.status != QN_OK ? t->prefix.status : t->suffix.status;
+}
+
+qn_status qn_tokenizer_set_around(qn_tokenizer *t, int32_t bos, int32_t eos)
+{
+    qn_pair_part parts[6];
+    size_t n = 0;
+    t->prefix.n = t->suffix.n = 0;
+    if (bos >= 0) qn_id_list_push(&t->prefix, bos);
+    if (eos >= 0) qn_id_list_push(&t->suffix, eos);
+    for (int32_t text = 0; text < 2; text++) {
+        if (bos >= 0) parts[n++] = (qn_pair_part){bos, 0, text};
+        parts[n++] = (qn_pair_part){-1, text, text};
+        if (eos >= 0) parts[n++] = (qn_pair_part){eos, 0, text};
+    }
+    return set_pair(t, parts, n);
+}
+
+qn_status qn_tokenizer_set_bert(qn_tokenizer *t, int32_t cls, int32_t sep)
+{
+    const qn_pair_part parts[] = {{cls, 0, 0}, {-1, 0, 0}, {sep, 0, 0}, {-1, 1, 1}, {sep, 0, 1}};
+    t->prefix.n = t->suffix.n = 0;
+    qn_id_list_push(&t->prefix, cls);
+    qn_id_list_push(&t->suffix, sep);
+    return set_pair(t, parts, sizeof parts / sizeof parts[0]);
+}
+
 /* ---- encoding ------------------------------------------------------------------------------------------ */
 
 static qn_status encode_word(encoder *e, const char *word, size_t n)
@@ -211,7 +245,7 @@ static qn_status encode_gap(encoder *e, const char *text, size_t n, qn_text_plac
         qn_buf_reset(&e->text);
         qn_buf_append(&e->text, text, n);
         if (e->text.status != QN_OK) return e->text.status;
-        QN_TRY(qn_normalizer_run(t->normalizer, e->match, place == QN_AFTER_TEXT, &e->text, &e->spare));
+        QN_TRY(qn_normalizer_run(t->normalizer, e->match, place, &e->text, &e->spare));
         text = e->text.data;
         n = e->text.length;
     }

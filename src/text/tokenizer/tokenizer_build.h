@@ -51,6 +51,23 @@ struct qn_tokenizer {
     qn_id_list eos_ids, turn_end_ids;
 };
 
+/* A tokenizer whose model does not come of a tokenizer.json: build gives it vocabulary and model, and perhaps
+ * normalizer and decoder. rules: a JSON object with those members of a tokenizer.json that are left. named: as in
+ * tokenizer.h. literal: added tokens are always matched in the text as it came. */
+typedef struct {
+    qn_status (*build)(void *user, qn_tokenizer *t);
+    void *user;
+    const char *rules;
+    size_t n_rules;
+    int literal;
+} qn_tokenizer_parts;
+qn_status qn_tokenizer_from_parts(const char *what, const qn_tokenizer_parts *parts,
+                                  const qn_named_tokens *named, qn_tokenizer **out);
+/* bos and eos (-1: none) go around a text, and around each of a pair, as transformers says it. */
+qn_status qn_tokenizer_set_around(qn_tokenizer *t, int32_t bos, int32_t eos);
+/* BERT's: cls A sep, cls A sep B sep. */
+qn_status qn_tokenizer_set_bert(qn_tokenizer *t, int32_t cls, int32_t sep);
+
 /* All members empty, ids -1; what is copied. */
 qn_status qn_tokenizer_new(const char *what, qn_tokenizer **out);
 /* One added token; its text must be in the vocabulary already. normalized: as in tokenizer.json. */

@@ -36,7 +36,8 @@ typedef struct {
     qn_json_text normalizer, pre_tokenizer, post_processor, decoder, added_tokens;
     qn_model_json model;
     /* Added tokens, until all that is said of them is known. */
-    const qn_named_tokens *named; /* NULL: none */
+    const qn_named_tokens *named;    /* NULL: none */
+    const qn_tokenizer_parts *parts; /* NULL: the model is in the file */
     qn_arena arena;
     added_row *rows;
     size_t n_rows, rows_capacity;
@@ -94,7 +95,8 @@ static int contains(qn_json_text text, const char *word)
 static void supply_missing_rules(reader *r)
 {
     /* The rules are for BPE; other models have always been written with theirs. */
-    int no_rule = r->t->bpe && missing(r->normalizer) && missing(r->pre_tokenizer) && missing(r->decoder);
+    int no_rule =
+        r->t->bpe && !r->parts && missing(r->normalizer) && missing(r->pre_tokenizer) && missing(r->decoder);
     int byte_style = qn_vocab_find(&r->t->vocab, "\xc4\xa0the", 5) >= 0;
     if (no_rule) {
         if (byte_style)
@@ -115,14 +117,18 @@ static qn_status build_components(reader *r)
     qn_tokenizer *t = r->t;
     json_t *v = NULL;
     supply_missing_rules(r);
-    QN_TRY(parse_component(r, r->normalizer, &v));
-    qn_status status = qn_normalizer_from_json(r->what, v, &t->normalizer);
-    json_decref(v);
-    QN_TRY(status);
+    qn_status status;
+    if (!t->normalizer) {
+        QN_TRY(parse_component(r, r->normalizer, &v));
+        status = qn_normalizer_from_json(r->what, v, &t->normalizer);
+        json_decref(v);
+        QN_TRY(status);
+    }
     QN_TRY(parse_component(r, r->pre_tokenizer, &v));
     status = qn_pretokenizer_from_json(r->what, v, &t->pretokenizer);
     json_decref(v);
     QN_TRY(status);
+    if (t->decoder) return QN_OK;
     QN_TRY(parse_component(r, r->decoder, &v));
     status = qn_decoder_from_json(r->what, v, &t->decoder);
     json_decref(v);
@@ -360,7 +366,7 @@ static qn_status finish_added(reader *r)
                                       .rstrip = (uint8_t)t->rstrip};
         r->t->vocab.flags[token.id] |= QN_TOKEN_ADDED;
         if (t->special) r->t->vocab.flags[token.id] |= QN_TOKEN_SPECIAL | QN_TOKEN_HIDDEN;
-        QN_TRY(qn_tokenizer_add_token(r->t, &token, t->normalized));
+        QN_TRY(qn_tokenizer_add_token(r->t, &token, t->normalized && !(r->parts && r->parts->literal)));
     }
     return QN_OK;
 }
@@ -417,7 +423,7 @@ static qn_status find_parts(reader *r, qn_json_pull *p)
             if (qn_json_text_is(key, parts[i].name)) part = parts[i].text;
         QN_TRY(qn_json_pull_skip(p, part));
     }
-    if (!r->model.seen) return qn_fail(QN_E_FORMAT, "%s: no model", r->what);
+    if (!r->model.seen && !r->parts) return qn_fail(QN_E_FORMAT, "%s: no model", r->what);
     return qn_json_pull_end(p);
 }
 
@@ -426,24 +432,39 @@ qn_status qn_tokenizer_from_json(const char *what, const char *text, size_t n, q
     return qn_tokenizer_from_json_named(what, text, n, NULL, out);
 }
 
+static qn_status read_all(reader *r, const char *text, size_t n, qn_tokenizer **out)
+{
+    qn_json_pull p;
+    r->text = r->model.text = text;
+    r->model.what = r->what;
+    qn_json_pull_init(&p, r->what, text, n);
+    qn_status status = qn_tokenizer_new(r->what, &r->t);
+    if (status == QN_OK) status = find_parts(r, &p);
+    if (status == QN_OK)
+        status = r->parts ? r->parts->build(r->parts->user, r->t) : qn_model_json_build(&r->model, r->t);
+    if (status == QN_OK) status = build_components(r);
+    if (status == QN_OK) status = build_added(r);
+    if (status == QN_OK) status = build_processor(r);
+    if (status == QN_OK) status = qn_tokenizer_finish(r->t);
+    qn_json_pull_free(&p);
+    if (status != QN_OK) {
+        qn_tokenizer_free(r->t);
+        return status;
+    }
+    *out = r->t;
+    return QN_OK;
+}
+
 qn_status qn_tokenizer_from_json_named(const char *what, const char *text, size_t n,
                                        const qn_named_tokens *named, qn_tokenizer **out)
 {
-    reader r = {.what = what, .text = text, .named = named, .model = {.what = what, .text = text}};
-    qn_json_pull p;
-    qn_json_pull_init(&p, what, text, n);
-    qn_status status = qn_tokenizer_new(what, &r.t);
-    if (status == QN_OK) status = find_parts(&r, &p);
-    if (status == QN_OK) status = qn_model_json_build(&r.model, r.t);
-    if (status == QN_OK) status = build_components(&r);
-    if (status == QN_OK) status = build_added(&r);
-    if (status == QN_OK) status = build_processor(&r);
-    if (status == QN_OK) status = qn_tokenizer_finish(r.t);
-    qn_json_pull_free(&p);
-    if (status != QN_OK) {
-        qn_tokenizer_free(r.t);
-        return status;
-    }
-    *out = r.t;
-    return QN_OK;
+    reader r = {.what = what, .named = named};
+    return read_all(&r, text, n, out);
+}
+
+qn_status qn_tokenizer_from_parts(const char *what, const qn_tokenizer_parts *parts,
+                                  const qn_named_tokens *named, qn_tokenizer **out)
+{
+    reader r = {.what = what, .named = named, .parts = parts};
+    return read_all(&r, parts->rules, parts->n_rules, out);
 }

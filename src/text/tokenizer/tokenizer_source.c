@@ -4,8 +4,11 @@
 
 #include "base/json/json.h"
 #include "base/mem.h"
+#include "text/tokenizer/files/sentencepiece.h"
+#include "text/tokenizer/files/tiktoken.h"
 #include "text/tokenizer/files/vocab_files.h"
 #include "text/tokenizer/named_tokens.h"
+#include "text/tokenizer/tokenizer_build.h"
 
 const char *qn_tokenizer_config_text(const json_t *value, size_t *n)
 {
@@ -49,10 +52,21 @@ static qn_status name_tokens(const qn_named_tokens *named, qn_tokenizer *t)
                                 find_token(t, named, "unk_token"), find_token(t, named, "pad_token"));
 }
 
+/* Which files make a tokenizer where there is no tokenizer.json. */
+typedef enum { FROM_NOTHING, FROM_VOCAB, FROM_MODEL, FROM_TIKTOKEN, FROM_VOCAB_TXT } source_files;
+
+static source_files find_files(const qn_source *src)
+{
+    if (qn_vocab_files_are_there(src)) return FROM_VOCAB;
+    if (qn_source_side_path(src, QN_SIDE_TOKENIZER_MODEL)) return FROM_MODEL;
+    if (qn_source_side_path(src, QN_SIDE_TIKTOKEN)) return FROM_TIKTOKEN;
+    return qn_source_side_path(src, QN_SIDE_VOCAB_TXT) ? FROM_VOCAB_TXT : FROM_NOTHING;
+}
+
 int qn_tokenizer_is_there(const qn_source *src)
 {
     const qn_gguf *g = qn_source_gguf(src);
-    return qn_source_side_path(src, QN_SIDE_TOKENIZER) || (!g && qn_vocab_files_are_there(src)) ||
+    return qn_source_side_path(src, QN_SIDE_TOKENIZER) || (!g && find_files(src)) ||
            (g && qn_gguf_value_find(g, "tokenizer.ggml.model"));
 }
 
@@ -100,25 +114,59 @@ qn_status qn_tokenizer_check(const qn_source *src, const qn_tokenizer *t, int64_
     return path && g ? compare_lists(path, g, t, notes) : QN_OK;
 }
 
-/* vocab.json and merges.txt. */
-static qn_status open_files(qn_source *src, const char *pre_regex, qn_tokenizer **out)
+/* Files of before there was a tokenizer.json, as rules around a vocabulary. */
+static qn_status open_vocab(qn_source *src, json_t *config, qn_tokenizer **out)
 {
-    const char *path = qn_source_side_path(src, QN_SIDE_VOCAB);
-    qn_tokenizer *t = NULL;
+    const char *path =
+        qn_source_side_path(src, find_files(src) == FROM_VOCAB ? QN_SIDE_VOCAB : QN_SIDE_VOCAB_TXT);
     qn_named_tokens named = {0};
-    json_t *config = NULL;
     qn_buf text = {0};
-    if (pre_regex)
-        return qn_fail(QN_E_ARG,
-                       "%s has its own pre-tokenizer; only a GGUF file's can be replaced by a regex", path);
-    QN_TRY(qn_tokenizer_config_read(src, &config));
-    qn_status status = qn_vocab_files_read(src, config, &text);
+    qn_status status = find_files(src) == FROM_VOCAB ? qn_vocab_files_read(src, config, &text)
+                                                     : qn_vocab_text_read(src, config, &text);
     if (status == QN_OK) status = qn_named_tokens_read(src, config, &named);
-    json_decref(config);
-    if (status == QN_OK) status = qn_tokenizer_from_json_named(path, text.data, text.length, &named, &t);
-    if (status == QN_OK) status = name_tokens(&named, t);
+    if (status == QN_OK) status = qn_tokenizer_from_json_named(path, text.data, text.length, &named, out);
+    if (status == QN_OK) status = name_tokens(&named, *out);
+    if (status == QN_OK && find_files(src) == FROM_VOCAB_TXT)
+        status = qn_tokenizer_set_bert(*out, find_token(*out, &named, "cls_token"),
+                                       find_token(*out, &named, "sep_token"));
     qn_buf_free(&text);
     qn_named_tokens_free(&named);
+    return status;
+}
+
+/* A file that is a whole tokenizer by itself. */
+static qn_status open_model(qn_source *src, qn_side_file which, const json_t *config, qn_tokenizer **out)
+{
+    const char *path = qn_source_side_path(src, which), *text;
+    size_t n;
+    qn_named_tokens named = {0};
+    QN_TRY(qn_source_side_text(src, which, &text, &n));
+    qn_status status = qn_named_tokens_read(src, config, &named);
+    const int has_config = qn_source_side_path(src, QN_SIDE_TOKENIZER_CONFIG) != NULL;
+    if (status == QN_OK)
+        status = qn_tiktoken_is(text, n)
+                     ? qn_tiktoken_open(path, text, n, has_config ? config : NULL, &named, out)
+                     : qn_sentencepiece_open(path, text, n, config, &named, out);
+    qn_source_side_drop(src, which);
+    qn_named_tokens_free(&named);
+    return status;
+}
+
+static qn_status open_files(qn_source *src, const char *pre_regex, qn_tokenizer **out)
+{
+    const source_files kind = find_files(src);
+    qn_tokenizer *t = NULL;
+    json_t *config = NULL;
+    if (pre_regex)
+        return qn_fail(
+            QN_E_ARG,
+            "%s: the tokenizer has its own pre-tokenizer; only a GGUF file's can be replaced by a regex",
+            qn_source_path(src));
+    QN_TRY(qn_tokenizer_config_read(src, &config));
+    qn_status status = kind == FROM_MODEL      ? open_model(src, QN_SIDE_TOKENIZER_MODEL, config, &t)
+                       : kind == FROM_TIKTOKEN ? open_model(src, QN_SIDE_TIKTOKEN, config, &t)
+                                               : open_vocab(src, config, &t);
+    json_decref(config);
     if (status == QN_OK)
         *out = t;
     else
@@ -130,13 +178,12 @@ qn_status qn_tokenizer_open(qn_source *src, const char *pre_regex, qn_tokenizer 
 {
     const char *path = qn_source_side_path(src, QN_SIDE_TOKENIZER), *text;
     size_t n;
-    if (!path && !qn_source_gguf(src) && qn_vocab_files_are_there(src))
-        return open_files(src, pre_regex, out);
+    if (!path && !qn_source_gguf(src) && find_files(src)) return open_files(src, pre_regex, out);
     if (!path) {
         if (!qn_source_gguf(src))
             return qn_fail(QN_E_NOT_FOUND,
-                           "%s: there is no tokenizer.json, nor vocab.json with merges.txt "
-                           "(tokenizer.model is not supported: save the tokenizer again with transformers)",
+                           "%s: there is no tokenizer.json, nor vocab.json with merges.txt, tokenizer.model, "
+                           "*.tiktoken or vocab.txt",
                            qn_source_path(src));
         qn_tokenizer_options options = {.pre_regexes = &pre_regex, .n_pre_regexes = pre_regex ? 1 : 0};
         return qn_tokenizer_from_gguf(qn_source_gguf(src), pre_regex ? &options : NULL, out);

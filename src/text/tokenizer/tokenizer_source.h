@@ -1,5 +1,6 @@
-/* The tokenizer of a model source, from whichever of its files has one: tokenizer.json, with the names of
- * special tokens out of tokenizer_config.json, else GGUF metadata. */
+/* The tokenizer of a model source, from whichever of its files has one: tokenizer.json, else GGUF metadata, else
+ * vocab.json with merges.txt, tokenizer.model, a tiktoken file, vocab.txt; with the names of special tokens out of
+ * tokenizer_config.json. */
 #ifndef QN_TEXT_TOKENIZER_TOKENIZER_SOURCE_H
 #define QN_TEXT_TOKENIZER_TOKENIZER_SOURCE_H
 

@@ -18,5 +18,11 @@ qn_status qn_vocab_files_read(qn_source *src, json_t *config, qn_buf *out);
 /* The same of the texts alone. merges_path names merges.txt in messages; class: "GPT2Tokenizer", "Qwen2Tokenizer". */
 qn_status qn_vocab_files_join(const char *tokenizer_class, const char *vocab, size_t n_vocab,
                               const char *merges_path, const char *merges, size_t n_merges, qn_buf *out);
+/* The same of vocab.txt alone, as BERT was published: a token a line, WordPiece. config says `do_lower_case`,
+ * `strip_accents`, `tokenize_chinese_chars`. What goes around a text is left to the caller
+ * (qn_tokenizer_set_bert). */
+qn_status qn_vocab_text_read(qn_source *src, json_t *config, qn_buf *out);
+/* path names vocab.txt in messages. config may be NULL. */
+qn_status qn_vocab_text_join(const char *path, const char *text, size_t n, const json_t *config, qn_buf *out);
 
 #endif

@@ -32,6 +32,7 @@ typedef enum {
     BERT_CLEAN,   /* controls go, white space becomes a space */
     BERT_CHINESE, /* a space on both sides */
     PRECOMPILED,
+    PIECES,
 } step_kind;
 
 typedef struct {
@@ -44,7 +45,8 @@ typedef struct {
     char *literal; /* REPLACE: of what, or NULL and regex */
     size_t n_literal;
     qn_regex *regex;
-    qn_charsmap map; /* PRECOMPILED */
+    qn_charsmap map;      /* PRECOMPILED */
+    qn_piece_rules rules; /* PIECES */
 } step;
 
 struct qn_normalizer {
@@ -219,6 +221,17 @@ qn_status qn_normalizer_from_json(const char *what, const json_t *value, qn_norm
     return QN_OK;
 }
 
+qn_status qn_normalizer_for_pieces(qn_piece_rules *rules, qn_normalizer **out)
+{
+    qn_normalizer *z = qn_calloc(1, sizeof *z);
+    if (!z) return QN_E_NOMEM;
+    z->steps[0] = (step){.kind = PIECES, .rules = *rules};
+    z->n_steps = 1;
+    *rules = (qn_piece_rules){0};
+    *out = z;
+    return QN_OK;
+}
+
 void qn_normalizer_free(qn_normalizer *z)
 {
     if (!z) return;
@@ -227,6 +240,7 @@ void qn_normalizer_free(qn_normalizer *z)
         qn_free(z->steps[i].literal);
         qn_regex_free(z->steps[i].regex);
         qn_charsmap_free(&z->steps[i].map);
+        qn_piece_rules_free(&z->steps[i].rules);
     }
     qn_free(z);
 }
@@ -467,7 +481,8 @@ static qn_status replace(const step *s, qn_regex_match *m, const qn_buf *in, qn_
     return out->status;
 }
 
-static qn_status run_step(const step *s, qn_regex_match *m, const qn_buf *in, qn_buf *out)
+static qn_status run_step(const step *s, qn_regex_match *m, qn_text_place place, const qn_buf *in,
+                          qn_buf *out)
 {
     switch (s->kind) {
     case FORM:
@@ -483,6 +498,11 @@ static qn_status run_step(const step *s, qn_regex_match *m, const qn_buf *in, qn
         break;
     case BERT_CLEAN:
         bert_clean(in, out);
+        break;
+    case PIECES:
+        qn_piece_rules_run(&s->rules, in->data, in->length,
+                           place == QN_AFTER_NOTHING || (place == QN_AFTER_TOKEN && !s->rules.prefix_once),
+                           place == QN_AFTER_TEXT, out);
         break;
     case PRECOMPILED:
         qn_charsmap_clusters(&s->map, in->data, in->length, out);
@@ -503,19 +523,19 @@ static qn_status run_step(const step *s, qn_regex_match *m, const qn_buf *in, qn
     return out->status;
 }
 
-qn_status qn_normalizer_run(const qn_normalizer *z, qn_regex_match *m, int goes_on, qn_buf *text,
+qn_status qn_normalizer_run(const qn_normalizer *z, qn_regex_match *m, qn_text_place place, qn_buf *text,
                             qn_buf *spare)
 {
     size_t n = text->length, most = TEXT_MAX;
     if (n < most / GROWTH_MAX && z->n_texts < most / 2 - GROWTH_SPARE)
         most = n * GROWTH_MAX + z->n_texts + GROWTH_SPARE;
     for (int i = 0; i < z->n_steps; i++) {
-        if (goes_on && z->steps[i].kind == PREPEND) continue;
+        if (place == QN_AFTER_TEXT && z->steps[i].kind == PREPEND) continue;
         qn_buf_reset(spare);
         spare->limit_bytes = most;
         qn_buf_append(text, "", 0); /* data is never NULL */
         if (text->status != QN_OK) return text->status;
-        qn_status status = run_step(&z->steps[i], m, text, spare);
+        qn_status status = run_step(&z->steps[i], m, place, text, spare);
         if (status == QN_E_FULL)
             return qn_fail(QN_E_FULL, "the normalizer makes more than %zu bytes from a text of %zu bytes",
                            most, n);

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "text/tokenizer/split/normalize.h"
 #include "text/tokenizer/split/regex.h"
 
 typedef struct qn_pretokenizer qn_pretokenizer;
@@ -29,12 +30,6 @@ int qn_pretokenizer_is_byte_level(const qn_pretokenizer *p);
 /* For tests: 0 runs the expressions of splits that have a hand-written scanner. */
 void qn_pretokenizer_set_fast(qn_pretokenizer *p, int fast);
 
-/* What lies before a text. */
-typedef enum {
-    QN_AFTER_TOKEN,   /* an added token */
-    QN_AFTER_NOTHING, /* it begins the whole (Metaspace's prepend_scheme "first") */
-    QN_AFTER_TEXT     /* more of it: nothing is put in front */
-} qn_text_place;
 /* Cuts pieces (usually one, which holds the text) further, in place; spare is working memory of the same
  * kind. place: of the first piece. */
 qn_status qn_pretokenizer_run(const qn_pretokenizer *p, qn_regex_match *m, qn_text_place place,
