@@ -25,13 +25,16 @@ endif
 
 CUDA_OBJ := $(patsubst %,$(B)/%.o,$(CUDA_SRC))
 CUDA_HOST_OBJ := $(patsubst %,$(B)/host/%.o,$(CUDA_SRC) $(CUDA_HOST_SRC))
-$(B)/libquern-cuda.so: $(CUDA_OBJ)
+# Not if a kernel's stack frame or spills have grown.
+$(B)/libquern-cuda.so: $(CUDA_OBJ) tools/cuda_frames.py tools/make/cuda_frames.txt
+	$(Q)python3 tools/cuda_frames.py $(CUDA_OBJ:=.ptxas)
 	@echo "  LINK  $@"
-	$(Q)$(NVCC) -shared -cudart static $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a)) -o $@ $^
+	$(Q)$(NVCC) -shared -cudart static $(foreach a,$(CUDA_ARCHS),-gencode=arch=compute_$(a),code=sm_$(a)) -o $@ $(CUDA_OBJ)
 $(CUDA_OBJ): $(B)/%.o: % Makefile tools/make/cuda.mk
 	@mkdir -p $(@D)
 	@echo "  NVCC  $<"
-	$(Q)$(NVCC) $(CUDA_FLAGS) -c -o $@ $<
+	$(Q)$(NVCC) $(CUDA_FLAGS) -Xptxas -v -c -o $@ $< 2>$@.ptxas || { cat $@.ptxas >&2; exit 1; }
+	$(Q)grep -v -e '^ptxas info' -e '^ *[0-9]* bytes stack frame' $@.ptxas >&2 || :
 $(B)/libquern-cuda-host.so: $(CUDA_HOST_OBJ)
 	@echo "  LINK  $@"
 	$(Q)$(CXX) $(filter -fsanitize=%,$(CFLAGS.$(VARIANT))) $(LDFLAGS) -shared -o $@ $^ -lm
