@@ -4,9 +4,10 @@
  *   nvcc -std=c++17 -O3 -fmad=false -Iinclude -Isrc -cudart static -gencode=arch=compute_90a,code=sm_90a \
  *        -o cuda_products bench/cuda_products.cu src/device/cuda/product/product*.cu src/device/cuda/product/groups.cu
  *   ./cuda_products [tokens [the form's name [kernel: few, some, many, wide]]]
+ *   ./cuda_products price     what the canonical sum costs, as JSON: the same kernels without it, for one token and 2,048
  *
  * GB/s is of packed weights, read once; us is that of a product without the packing of its activations. */
-#include "device/cuda/product/product.h"
+#include "device/cuda/product/product.cuh"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -205,7 +206,7 @@ static void pack(product *t, int kernel)
                          t->packed[kernel], t->scale));
 }
 
-static void multiply(product *t, int kernel, int out)
+static qn_cuda_product product_of(product *t, int kernel, int out)
 {
     qn_cuda_product p = {};
     const int order = order_of(kernel, t->groups != NULL);
@@ -222,6 +223,12 @@ static void multiply(product *t, int kernel, int out)
         p.groups = t->groups, p.pairs = t->pairs;
         p.n_groups = qn_cuda_most_groups(t->tokens, t->w.n_parts, per_tile[kernel]);
     }
+    return p;
+}
+
+static void multiply(product *t, int kernel, int out)
+{
+    const qn_cuda_product p = product_of(t, kernel, out);
     OK(qn_cuda_product_begin(&t->c, &p, per_tile[kernel]));
 }
 
@@ -298,8 +305,110 @@ static void run(const form *f, int64_t n_out, int64_t n_in, int64_t rows, int n_
     drop(&t);
 }
 
+/* ---- the price of the same bits -------------------------------------------------------------------------- */
+
+/* qn_product_few for one chain a warp: what a warp multiplies is summed where it is, and the warps' sums are joined.
+ * The order depends on the number of warps, so other kernels would have other bits. */
+template <int FORM, int BITS> static __global__ void __launch_bounds__(256) free_few(qn_cuda_product p)
+{
+    __shared__ float sums[8][128];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const int64_t panel = blockIdx.x;
+    const qn_cuda_tokens t = qn_tokens_of(p, 0, QN_CUDA_FEW);
+    const int64_t padded = p.w.n_units * p.w.unit_k;
+    float inverse[2], acc[4] = {0, 0, 0, 0};
+    qn_row_factors(p.w, panel, lane, inverse);
+    const int has_token = lane / 4 < t.n;
+    const uint32_t *x = (const uint32_t *)(p.x + (has_token ? lane / 4 : 0) * p.x_stride) + lane % 4;
+    const char *units = p.w.data + (size_t)(panel * p.w.n_units) * (size_t)p.w.unit_bytes;
+    for (int64_t begin = warp * QN_CUDA_CHUNK; begin < padded; begin += 8 * QN_CUDA_CHUNK) {
+        const int64_t end = begin + QN_CUDA_CHUNK < padded ? begin + QN_CUDA_CHUNK : padded;
+#pragma unroll 2
+        for (int64_t k = begin; k < end; k += QN_CUDA_TILE_K) {
+            uint32_t a[16], b[8];
+#pragma unroll
+            for (int i = 0; i < 8; i++) b[i] = has_token ? x[k / 2 + 4 * i] : 0;
+            qn_tile_halves<FORM, BITS>(p.w, units + (size_t)(k / p.w.unit_k) * (size_t)p.w.unit_bytes,
+                                       (int)(k % p.w.unit_k) / QN_CUDA_TILE_K, lane, inverse, a);
+#pragma unroll
+            for (int s = 0; s < 4; s++) qn_mma_f16(acc, a + 4 * s, b + 2 * s);
+        }
+    }
+    float *to = sums[warp] + lane % 4 * 32 + lane / 4;
+    to[0] = acc[0], to[16] = acc[1], to[8] = acc[2], to[24] = acc[3];
+    __syncthreads();
+    const int row = threadIdx.x % 16, token = threadIdx.x / 16;
+    if (threadIdx.x < 128 && token < t.n && panel * QN_CUDA_PANEL + row < p.w.n_out) {
+        float sum = 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++) sum += sums[i][threadIdx.x];
+        qn_store_product(p, t, panel * QN_CUDA_PANEL + row, token, sum);
+    }
+}
+
+enum { ALL_COLUMNS = 1 << 20 }; /* one chunk, however wide a matrix is */
+
+template <int FORM, int BITS> static void multiply_free(product *t, int kernel, int out)
+{
+    qn_cuda_product p = product_of(t, kernel, out);
+    if (kernel == FEW) {
+        OK(qn_cuda_launch(&t->c, free_few<FORM, BITS>, p.w.n_panels, 256, 0, p));
+        return;
+    }
+    const int64_t tiles = qn_blocks(p.n_tokens, QN_CUDA_WIDE), works = qn_wide_works(p, tiles);
+    OK(qn_cuda_launch(&t->c, qn_product_wide<FORM, BITS, ALL_COLUMNS>, works < t->c.n_sm ? works : t->c.n_sm,
+                      QN_WIDE_THREADS, qn_wide_shared_bytes<FORM>(p.w), p, tiles));
+}
+
+/* The largest difference of two outputs, as a share of the largest number. */
+static double off_by(const product *t)
+{
+    const size_t n = (size_t)(t->tokens * t->w.n_out);
+    float *a = (float *)malloc(n * 4), *b = (float *)malloc(n * 4), most = 0, off = 0;
+    DO(cudaMemcpy(a, t->out[0], n * 4, cudaMemcpyDeviceToHost));
+    DO(cudaMemcpy(b, t->out[1], n * 4, cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < n; i++) {
+        most = fmaxf(most, fabsf(a[i]));
+        off = fmaxf(off, isnan(b[i]) ? INFINITY : fabsf(a[i] - b[i]));
+    }
+    free(a), free(b);
+    return off / most;
+}
+
+typedef void multiplier(product *t, int kernel, int out);
+
+static void price(const char *name, qn_dtype dtype, multiplier *multiply_freely)
+{
+    for (int kernel = FEW; kernel <= WIDE; kernel += WIDE) {
+        double sums[2] = {0, 0}, off = 0;
+        const int64_t tokens = kernel == FEW ? 1 : 2048;
+        for (const auto &s : shapes) {
+            product t = make(dtype, s[0], s[1], tokens, 1, 1);
+            for (int k = SOME; k < N_KERNELS; k++) pack(&t, k);
+            double best[2] = {INFINITY, INFINITY};
+            for (int round = 0; round < 5; round++) { /* in turns: the card's clock changes */
+                best[0] = fmin(best[0], time_of(multiply, &t, kernel, 0));
+                best[1] = fmin(best[1], time_of(multiply_freely, &t, kernel, 1));
+            }
+            off = fmax(off, off_by(&t));
+            for (int i = 0; i < 2; i++) sums[i] += best[i];
+            drop(&t);
+        }
+        printf("{\"work\": \"%s\", \"form\": \"%s\", \"us\": %.1f, \"free_us\": %.1f, \"ratio\": %.3f, "
+               "\"off\": %.1e}\n",
+               kernel == FEW ? "decode" : "prefill", name, sums[0], sums[1], sums[0] / sums[1], off);
+    }
+}
+
 int main(int argc, char **argv)
 {
+    if (argc > 1 && !strcmp(argv[1], "price")) {
+        setvbuf(stdout, NULL, _IONBF, 0);
+        price("f16", QN_DTYPE_F16, multiply_free<QN_CUDA_F16, 16>);
+        price("q4_0", QN_DTYPE_Q4_0, multiply_free<QN_CUDA_SCALED, 4>);
+        price("q8_0", QN_DTYPE_Q8_0, multiply_free<QN_CUDA_SCALED, 8>);
+        return 0;
+    }
     const int64_t tokens = argc > 1 ? strtol(argv[1], NULL, 10) : 2048;
     const char *name = argc > 2 ? argv[2] : NULL, *only = argc > 3 ? argv[3] : NULL;
     setvbuf(stdout, NULL, _IONBF, 0);

@@ -232,13 +232,13 @@ static __device__ __forceinline__ void qn_wide_store(const qn_cuda_product &p, c
         if (j * 8 + lane % 4 * 2 + i < t.n) store(j, i, scale[j * 8 + i], out + (j * 8 + i) * p.out_stride);
 }
 
-template <int FORM, int BITS>
+template <int FORM, int BITS, int CHUNK>
 static __device__ __forceinline__ void
 qn_wide_multiply(const qn_cuda_product &p, int64_t n_tiles, const char *tokens, const char *weights,
                  qn_ring<QN_WIDE_STAGES> &token_ring, qn_ring<qn_wide_ring<FORM>::STAGES> &weight_ring)
 {
     constexpr int TILES = qn_wide_ring<FORM>::TILES, STAGES = qn_wide_ring<FORM>::STAGES,
-                  PER_CHUNK = QN_CUDA_CHUNK / QN_CUDA_TILE_K;
+                  PER_CHUNK = CHUNK / QN_CUDA_TILE_K;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int n_k = (int)(p.w.n_units * p.w.unit_k / QN_CUDA_TILE_K), pitch = qn_wide_pitch<FORM>(p.w);
     const int unit_shift = p.w.unit_k == 64 ? 0 : p.w.unit_k == 128 ? 1 : 2; /* tiles of a unit */
@@ -297,7 +297,8 @@ qn_wide_multiply(const qn_cuda_product &p, int64_t n_tiles, const char *tokens, 
 
 #endif
 
-template <int FORM, int BITS>
+/* CHUNK: another than that of the canonical sum is for measuring what that costs. */
+template <int FORM, int BITS, int CHUNK = QN_CUDA_CHUNK>
 static __global__ void __launch_bounds__(QN_WIDE_THREADS, 1)
     qn_product_wide(qn_cuda_product p, int64_t n_tiles)
 {
@@ -316,7 +317,7 @@ static __global__ void __launch_bounds__(QN_WIDE_THREADS, 1)
     __syncthreads();
     if (threadIdx.x < QN_WIDE_WARPS * 32) {
         qn_more_registers<232>();
-        qn_wide_multiply<FORM, BITS>(p, n_tiles, tokens, weights, token_ring, weight_ring);
+        qn_wide_multiply<FORM, BITS, CHUNK>(p, n_tiles, tokens, weights, token_ring, weight_ring);
     } else {
         qn_fewer_registers<40>();
         if (threadIdx.x < QN_WIDE_WARPS * 32 + 32)
