@@ -135,6 +135,25 @@ need_tokenizers() {
     QUERN_TOKENIZERS=$folder/bin/python
 }
 
+# need_openapi: schemathesis and openapi-spec-validator, into the cache folder; QUERN_OPENAPI names the Python that has them.
+need_openapi() {
+    local folder=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}/openapi
+    [ -z "${QUERN_OPENAPI-}" ] || return 0
+    [ -e "$folder/complete" ] || {
+        need_packages python3-venv
+        say "installing the Python packages schemathesis and openapi-spec-validator into $folder"
+        rm -rf "$folder"
+        python3 -m venv "$folder" >&2 && "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+            schemathesis==4.32.5 openapi-spec-validator==0.9.0 pytest numpy >&2 && touch "$folder/complete" || {
+            rm -rf "$folder"
+            say "they could not be installed (no wheel for this machine, or no index): the tests that need them are left out"
+            echo "0 passed, 0 failed, 1 skipped"
+            return 1
+        }
+    }
+    export QUERN_OPENAPI=$folder/bin/python
+}
+
 # need_jsonschema: the validator jsonschema with its formats, into the cache folder; QUERN_JSONSCHEMA names the Python that has it.
 need_jsonschema() {
     local folder=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}/jsonschema

@@ -105,6 +105,10 @@ static void test_methods(void **state)
     assert_string_equal(path, "/completions");
     assert_null(find("POST", "//v1/models", path, sizeof path, &allowed));
     assert_string_equal(allowed, "GET, HEAD");
+    assert_null(find("PUT", "/v1/responses/resp_1", path, sizeof path, &allowed));
+    assert_string_equal(allowed, "GET, HEAD, DELETE");
+    assert_null(find("GET", "/v1/responses/input_tokens", path, sizeof path, &allowed));
+    assert_string_equal(allowed, "POST");
 }
 
 /* Slashes do not count towards the size; what is too long finds no row but one for all below it. */

@@ -135,7 +135,10 @@ def test_list(stored):
     assert [f["id"] for f in got["data"]] == [names[2], names[1]]
     assert call(stored, "GET", "/v1/files?purpose=vision")[1]["data"] == []
     refused(call(stored, "GET", "/v1/files?after=file-no"), 400, "there is no file")
-    refused(call(stored, "GET", "/v1/files?limit=10001"), 400, "limit must be")
+    for query in ("limit=10001", "limit=", "limit", "limit=+1", "limit=1x"):
+        refused(call(stored, "GET", "/v1/files?" + query), 400, "limit must be")
+    for query in ("order=", "order=Asc", "order"):
+        refused(call(stored, "GET", "/v1/files?" + query), 400, "order must be")
 
 
 def test_chunks_and_pieces(stored):

@@ -35,4 +35,9 @@ test-tokenizers: SHELL := bash
 test-tokenizers: $(B)/tests/tokenizers/reference_test
 	$(Q). tools/setup.sh; need_tokenizers || exit 0; rm -rf $(B)/tokenizer_kinds && \
 	  "$$QUERN_TOKENIZERS" tools/tokenizer_kinds.py $(B)/tokenizer_kinds $(CASES) && QUERN_TOKENIZER_KINDS=$(B)/tokenizer_kinds $<
-.PHONY: test-constrain test-tokenizers test-mlx run-mlx test-peft test-clients
+# The description of the API: valid OpenAPI 3.1, and kept by the server under whatever schemathesis makes of it. Installs both at
+# the first run.
+test-schemathesis: SHELL := bash
+test-schemathesis: all
+	$(Q). tools/setup.sh; need_openapi || exit 0; PYTHON="$$QUERN_OPENAPI" QUERN=$(B)/quern tests/run tests/openapi/test_openapi.py
+.PHONY: test-schemathesis test-constrain test-tokenizers test-mlx run-mlx test-peft test-clients

@@ -32,32 +32,41 @@ static int decode(const char *text, size_t n, char *out, size_t size)
     return 1;
 }
 
-int qn_exchange_query(const qn_exchange *ex, const char *name, char *out, size_t size, qn_api_error *error)
+/* The value of the first parameter of this name, n bytes, as sent; NULL: there is none. */
+static const char *find(const qn_exchange *ex, const char *name, size_t *n)
 {
-    const size_t n = strlen(name);
-    out[0] = 0;
+    const size_t n_name = strlen(name);
     for (const char *at = ex->query; *at;) {
         const size_t length = strcspn(at, "&");
-        if (length > n && strncmp(at, name, n) == 0 && at[n] == '=' &&
-            !decode(at + n + 1, length - n - 1, out, size)) {
-            out[0] = 0;
-            return qn_api_fail(error, 400, "invalid_value", name, "%s of the query is malformed or too long",
-                               name);
+        if (length >= n_name && strncmp(at, name, n_name) == 0 && (length == n_name || at[n_name] == '=')) {
+            *n = length > n_name ? length - n_name - 1 : 0;
+            return at + length - *n;
         }
         at += length;
         if (*at) at++;
     }
-    return 0;
+    return NULL;
+}
+
+int qn_exchange_query(const qn_exchange *ex, const char *name, char *out, size_t size, qn_api_error *error)
+{
+    size_t n = 0;
+    const char *value = find(ex, name, &n);
+    out[0] = 0;
+    if (!value || decode(value, n, out, size)) return 0;
+    out[0] = 0;
+    return qn_api_fail(error, 400, "invalid_value", name, "%s of the query is malformed or too long", name);
 }
 
 int qn_exchange_page(const qn_exchange *ex, int64_t limit, int64_t limit_max, qn_page *out,
                      qn_api_error *error)
 {
     char text[16];
+    size_t n;
     int refused = qn_exchange_query(ex, "limit", text, sizeof text, error);
     if (refused) return refused;
     out->limit = limit;
-    if (text[0]) {
+    if (find(ex, "limit", &n)) {
         char *end;
         out->limit = strtol(text, &end, 10);
         if (*end || text[0] < '0' || text[0] > '9' || out->limit < 1 || out->limit > limit_max)
@@ -66,7 +75,7 @@ int qn_exchange_page(const qn_exchange *ex, int64_t limit, int64_t limit_max, qn
     }
     refused = qn_exchange_query(ex, "order", text, sizeof text, error);
     out->is_asc = strcmp(text, "asc") == 0;
-    if (!refused && text[0] && !out->is_asc && strcmp(text, "desc") != 0)
+    if (!refused && find(ex, "order", &n) && !out->is_asc && strcmp(text, "desc") != 0)
         refused = qn_api_fail(error, 400, "invalid_value", "order", "order must be asc or desc");
     return refused;
 }

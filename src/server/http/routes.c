@@ -57,16 +57,16 @@ static const char *allowed_methods(unsigned bits)
     return lists[bits];
 }
 
-/* The row with this method and path. */
-static qn_route_match find(const qn_route_table *const *tables, size_t n_tables, const char *method,
-                           const char *path)
+/* The row with this method and path, of those with segments that have names, or of the others. */
+static qn_route_match find_among(const qn_route_table *const *tables, size_t n_tables, const char *method,
+                                 const char *path, int has_names)
 {
     qn_route_match found = {0};
     unsigned allowed = 0;
     for (size_t i = 0; i < n_tables; i++) {
         const qn_route_table *t = tables[i];
         for (const qn_route *r = t->routes; r < t->routes + t->n_routes; r++) {
-            if (!has_path(r, path)) continue;
+            if ((strchr(r->path, '{') != NULL) != has_names || !has_path(r, path)) continue;
             int is_get = strcmp(r->method, "GET") == 0;
             if (strcmp(method, r->method) == 0 || (is_get && strcmp(method, "HEAD") == 0))
                 return (qn_route_match){r, t, NULL};
@@ -76,6 +76,14 @@ static qn_route_match find(const qn_route_table *const *tables, size_t n_tables,
     }
     found.allowed = allowed_methods(allowed);
     return found;
+}
+
+/* A path that a row spells out is no name: it has the methods of such rows alone. */
+static qn_route_match find(const qn_route_table *const *tables, size_t n_tables, const char *method,
+                           const char *path)
+{
+    const qn_route_match found = find_among(tables, n_tables, method, path, 0);
+    return found.table ? found : find_among(tables, n_tables, method, path, 1);
 }
 
 qn_route_match qn_route_find(const qn_route_table *const *tables, size_t n_tables, const char *method,
