@@ -180,6 +180,18 @@ static void test_schemas(void **state)
          {"[1, \"a\", 2]", "[1,2]"},
          {"[]", "[1]", "[1,2,3]"}},
         {0,
+         "{\"type\": \"array\", \"allOf\": [{\"contains\": {\"multipleOf\": 2}}, {\"contains\": "
+         "{\"multipleOf\": "
+         "3}}], \"items\": {\"type\": \"integer\"}, \"maxItems\": 3}",
+         {"[6]", "[2,3]", "[1, 1, 6]", "[1,2,3]", "[9, 9, 4]"},
+         {"[]", "[2,4]", "[1,1,2]", "[3, 3, 1]", "[1,2,3,6]"}},
+        {0,
+         "{\"type\": \"array\", \"prefixItems\": [{\"const\": 1}, {\"type\": \"string\"}], \"contains\": "
+         "{\"const\": "
+         "\"a\"}, \"allOf\": [{\"contains\": {\"const\": 2}}, {\"not\": {\"contains\": {\"const\": null}}}]}",
+         {"[1,\"a\",2]", "[1,\"b\",2,\"a\"]", "[1, \"a\", 3, 2]"},
+         {"[1,\"a\"]", "[1,2]", "[1,\"a\",null", "[2]"}},
+        {0,
          "{\"allOf\": [{\"properties\": {\"a\": {}}}, {\"properties\": {\"b\": {}}}], "
          "\"unevaluatedProperties\": false}",
          {"{\"a\":1,\"b\":2}", "{}"},

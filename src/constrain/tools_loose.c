@@ -243,7 +243,7 @@ static qn_status put_array(qn_tools *k, int32_t array, int *is_put, uint32_t *so
     qn_array_rule a = *prepared;
     int64_t n = a.min > a.n_prefix ? a.min : a.n_prefix;
     if (a.max >= 0) n = a.max;
-    *is_put = !a.is_unique && !a.counted && n <= UNROLLED_MAX;
+    *is_put = !a.is_unique && !a.counted && !a.due && n <= UNROLLED_MAX;
     if (!*is_put) return QN_OK;
     uint32_t close, more, first = 0, node;
     QN_TRY(qn_put_bytes(c, "]", 1, 0, &close));

@@ -221,10 +221,43 @@ static qn_status object_is_possible(qn_compiler *k, int32_t object, int *out)
     return meets_due(k, &o, out);
 }
 
+/* Some items meet all that is due. */
+static qn_status array_meets_due(qn_compiler *k, const qn_array_rule *rule, int *out)
+{
+    qn_array_rule a = *rule;
+    uint32_t n_sets = a.due + 1, n_slots = a.n_prefix + 1;
+    int32_t *values = qn_alloc_array((size_t)n_slots * n_sets, sizeof *values);
+    uint32_t *table = qn_alloc_array((size_t)n_slots * n_sets, sizeof *table);
+    qn_status status = values && table ? QN_OK : QN_E_NOMEM;
+    for (uint32_t set = 0; status == QN_OK && set < n_sets; set++) {
+        int32_t *own = values + (size_t)set * n_slots;
+        for (uint32_t i = 0; status == QN_OK && i < n_slots; i++) {
+            int possible = 0;
+            own[i] = set ? rule->meeting[set][i] : rule->items[i];
+            if (own[i] != QN_NONE) status = qn_compiler_possible(k->p, own[i], &possible);
+            if (!possible) own[i] = QN_NONE;
+        }
+        if (set)
+            a.meeting[set] = own;
+        else
+            a.items = own;
+    }
+    if (status == QN_OK) {
+        qn_array_fill_due(&a, table);
+        *out = table[a.due] < UINT32_MAX && (a.max < 0 || table[a.due] <= a.max);
+    }
+    qn_free(values);
+    qn_free(table);
+    return status;
+}
+
 static qn_status array_is_possible(qn_compiler *k, int32_t array, int *out)
 {
     qn_array_rule a = k->p->arrays[array];
     int64_t counted = 0;
+    *out = 1;
+    if (a.due) QN_TRY(array_meets_due(k, &a, out));
+    if (!*out) return QN_OK;
     *out = 0;
     for (int64_t i = 0; i < a.min || (a.counted && counted < a.counted_min); i++) {
         int64_t slot = i < a.n_prefix ? i : a.n_prefix;

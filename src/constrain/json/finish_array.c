@@ -5,6 +5,8 @@
 #include "constrain/automaton/regex.h"
 #include "constrain/json/compiler.h"
 
+enum { PREFIX_MAX = 64 /* items with schemas of their own, where several contains hold */ };
+
 void qn_items_of(const qn_compiler *k, const json_t *s, const json_t **prefix, const json_t **rest)
 {
     const json_t *items = json_object_get(s, "items"), *first = json_object_get(s, "prefixItems");
@@ -42,6 +44,12 @@ static int64_t evaluated_by(qn_compiler *k, const qn_case *c, const qn_fact *u)
     return n;
 }
 
+/* No item is one that it contains. */
+static int is_denial(const qn_fact *f)
+{
+    return f->kind == QN_FACT_CONTAINS && f->min <= 0 && f->max == 0;
+}
+
 /* The conjuncts of the item at i; i of n_prefix: those behind. */
 static qn_status rules_of_item(qn_compiler *k, const qn_case *c, uint32_t i, int32_t *set, uint32_t *n)
 {
@@ -57,17 +65,40 @@ static qn_status rules_of_item(qn_compiler *k, const qn_case *c, uint32_t i, int
         } else if (f->kind == QN_FACT_UNEVALUATED_ITEMS) {
             int64_t evaluated = evaluated_by(k, c, f);
             if (evaluated >= 0 && i >= evaluated) set[(*n)++] = f->conjunct;
+        } else if (is_denial(f) && i >= f->from) {
+            QN_TRY(qn_conjunct_deny(k, f->conjunct, &set[(*n)++]));
         }
     }
     return QN_OK;
 }
 
+/* What some items of an array must be, or how many: contains, one entry for equal ones. */
+typedef struct {
+    const qn_fact *facts[QN_DUE_BITS_MAX];
+    uint32_t n;
+    int has_counts; /* one asks for more than one item, or has an upper bound */
+} contained;
+
+static qn_status add_contained(qn_compiler *k, const qn_fact *f, contained *all)
+{
+    uint32_t i = 0;
+    all->has_counts |= f->min > 1 || f->max >= 0;
+    while (i < all->n && (all->facts[i]->conjunct != f->conjunct || all->facts[i]->from != f->from)) i++;
+    if (i < all->n) return QN_OK;
+    if (all->n == QN_DUE_BITS_MAX)
+        return qn_compiler_refuse(k, f->schema, "contains", "more than three hold for one array");
+    all->facts[all->n++] = f;
+    if (all->n > 1 && all->has_counts)
+        return qn_compiler_refuse(k, f->schema, "contains", "two of them hold for one array, and one counts");
+    return QN_OK;
+}
+
 static qn_status check(qn_compiler *k, const qn_case *c, uint32_t *n_prefix, uint32_t *n_facts,
-                       const qn_fact **contains)
+                       contained *all)
 {
     int64_t n = 0;
     *n_facts = 0;
-    *contains = NULL;
+    *all = (contained){.n = 0};
     for (const qn_fact *f = c->facts; f; f = f->next) {
         (*n_facts)++;
         if (f->kind == QN_FACT_BROKEN)
@@ -87,13 +118,38 @@ static qn_status check(qn_compiler *k, const qn_case *c, uint32_t *n_prefix, uin
                                               "beside contains it depends on items that may come later");
         }
         if (f->kind != QN_FACT_CONTAINS || (f->min <= 0 && f->max < 0)) continue;
-        if (*contains && ((*contains)->conjunct != f->conjunct || (*contains)->from != f->from))
-            return qn_compiler_refuse(k, f->schema, "contains", "two of them hold for one array");
-        if (!*contains || f->from > (*contains)->from) *contains = f;
         if (f->from > n) n = f->from;
+        if (!is_denial(f)) QN_TRY(add_contained(k, f, all));
     }
     if (n > 10000) return qn_compiler_refuse(k, NULL, "prefixItems", "more than 10000 items have schemas");
+    if (n > PREFIX_MAX && all->n > 1)
+        return qn_compiler_refuse(k, all->facts[0]->schema, "contains",
+                                  "two of them hold for one array of many schemas");
     *n_prefix = (uint32_t)n;
+    return QN_OK;
+}
+
+/* Values for each set of contains that an item may be chosen for. */
+static qn_status add_due(qn_compiler *k, const qn_case *c, const contained *all, int32_t *set,
+                         qn_array_rule *a)
+{
+    a->due = (UINT32_C(1) << all->n) - 1;
+    for (uint32_t which = 1; which <= a->due; which++) {
+        a->meeting[which] = qn_arena_calloc(&k->p->arena, (size_t)a->n_prefix + 1, sizeof *a->meeting[which]);
+        if (!a->meeting[which]) return QN_E_NOMEM;
+        for (uint32_t i = 0; i <= a->n_prefix; i++) {
+            uint32_t n;
+            int comes = 1;
+            QN_TRY(rules_of_item(k, c, i, set, &n));
+            for (uint32_t j = 0; j < all->n; j++) {
+                if (!(which >> j & 1)) continue;
+                comes &= i >= all->facts[j]->from;
+                set[n++] = all->facts[j]->conjunct;
+            }
+            a->meeting[which][i] = QN_NONE;
+            if (comes) QN_TRY(qn_value_of(k, set, n, &a->meeting[which][i]));
+        }
+    }
     return QN_OK;
 }
 
@@ -103,7 +159,7 @@ static qn_status add_contains(qn_compiler *k, const qn_case *c, const qn_fact *c
     a->counted = qn_arena_calloc(&k->p->arena, (size_t)a->n_prefix + 1, sizeof *a->counted);
     if (!a->counted) return QN_E_NOMEM;
     for (const qn_fact *f = c->facts; f; f = f->next) {
-        if (f->kind != QN_FACT_CONTAINS || f->conjunct != contains->conjunct) continue;
+        if (f->kind != QN_FACT_CONTAINS || f->conjunct != contains->conjunct || is_denial(f)) continue;
         if (f->min > a->counted_min) a->counted_min = f->min;
         if (f->max >= 0 && (a->counted_max < 0 || f->max < a->counted_max)) a->counted_max = f->max;
     }
@@ -154,7 +210,7 @@ static qn_status make_unique(qn_compiler *k, const qn_case *c, qn_array_rule *a)
         if (f->kind == QN_FACT_CONJUNCT &&
             json_is_true(json_object_get(k->conjuncts[f->conjunct].schema, "uniqueItems")))
             at = k->conjuncts[f->conjunct].schema;
-    if (a->n_prefix || a->counted)
+    if (a->n_prefix || a->counted || a->due)
         return qn_compiler_refuse(k, at, "uniqueItems", "beside prefixItems or contains");
     QN_TRY(qn_compiler_expand(k->p, a->items[0]));
     qn_value v = k->p->values[a->items[0]];
@@ -177,22 +233,23 @@ static qn_status make_unique(qn_compiler *k, const qn_case *c, qn_array_rule *a)
 qn_status qn_case_finish_array(qn_compiler *k, const qn_case *c, qn_union *u)
 {
     uint32_t n_prefix = 0, n_facts = 0, n;
-    const qn_fact *contains = NULL;
-    QN_TRY(check(k, c, &n_prefix, &n_facts, &contains));
+    contained all;
+    QN_TRY(check(k, c, &n_prefix, &n_facts, &all));
     qn_array_rule a = {.n_prefix = n_prefix,
                        .min = c->items_min,
                        .max = c->items_max,
                        .counted_max = -1,
                        .unique_numbers = QN_NONE};
     if (a.max >= 0 && a.n_prefix > a.max) a.n_prefix = (uint32_t)a.max;
-    int32_t *set = qn_arena_alloc(&k->arena, (n_facts + 2) * sizeof *set);
+    int32_t *set = qn_arena_alloc(&k->arena, (n_facts + 2 + QN_DUE_BITS_MAX) * sizeof *set);
     a.items = qn_arena_calloc(&k->p->arena, (size_t)a.n_prefix + 1, sizeof *a.items);
     if (!set || !a.items) return QN_E_NOMEM;
     for (uint32_t i = 0; i <= a.n_prefix; i++) {
         QN_TRY(rules_of_item(k, c, i, set, &n));
         QN_TRY(qn_value_of(k, set, n, &a.items[i]));
     }
-    if (contains) QN_TRY(add_contains(k, c, contains, set, &a));
+    if (all.n == 1) QN_TRY(add_contains(k, c, all.facts[0], set, &a));
+    if (all.n > 1) QN_TRY(add_due(k, c, &all, set, &a));
     if (c->is_unique) {
         QN_TRY(make_unique(k, c, &a));
     }

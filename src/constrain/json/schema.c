@@ -78,6 +78,7 @@ static qn_status visit_parts(reach *r, int32_t value)
         for (uint32_t j = 0; j <= copy.n_prefix; j++) {
             QN_TRY(visit(r, copy.items[j]));
             if (copy.counted) QN_TRY(visit(r, copy.counted[j]));
+            for (uint32_t set = 1; set <= copy.due; set++) QN_TRY(visit(r, copy.meeting[set][j]));
         }
     }
     return QN_OK;

@@ -26,8 +26,18 @@ static int64_t countable_behind(const qn_array_rule *a, int64_t n)
     return in_prefix + (behind > 0 ? behind : 0);
 }
 
+/* Behind n items that met a set: 1: the others can be met. */
+static int may_meet(const qn_array_rule *a, int64_t n, uint32_t met)
+{
+    int64_t slot = n < a->n_prefix ? n : a->n_prefix;
+    uint32_t left = a->due_from[slot * (a->due + 1) + (a->due & ~met)];
+    return left < UINT32_MAX && (a->max < 0 || n + left <= a->max);
+}
+
+/* counted: with due, the set that was met. */
 static int may_count(const qn_array_rule *a, int64_t n, int64_t counted)
 {
+    if (a->due) return may_meet(a, n, (uint32_t)counted);
     return !a->counted || (counted + countable_behind(a, n) >= a->counted_min &&
                            (a->counted_max < 0 || counted <= a->counted_max));
 }
@@ -89,22 +99,39 @@ static int may_counted(const qn_array_rule *a, const qn_frame *f)
     return a->counted[slot_of(a, f)] != QN_NONE && may_count(a, (int64_t)f->b + 1, (int64_t)f->c + 1);
 }
 
+static int may_meeting(const qn_array_rule *a, const qn_frame *f, uint32_t set)
+{
+    if ((a->max >= 0 && f->b >= a->max) || (set & f->c)) return 0;
+    return a->meeting[set][slot_of(a, f)] != QN_NONE && may_meet(a, (int64_t)f->b + 1, f->c | set);
+}
+
+static int may_meet_some(const qn_array_rule *a, const qn_frame *f)
+{
+    for (uint32_t set = 1; set <= a->due; set++)
+        if (may_meeting(a, f, set)) return 1;
+    return 0;
+}
+
 static int may_close(const qn_array_rule *a, const qn_frame *f)
 {
+    if (a->due & ~f->c) return 0;
     return f->b >= a->min && (!a->counted || f->c >= a->counted_min);
 }
 
-static void begin_item(qn_machine *m, const qn_array_rule *a, const qn_frame *f, int counts, uint8_t byte)
+/* met: the set of due bits that the item meets. */
+static void begin_item(qn_machine *m, const qn_array_rule *a, const qn_frame *f, int counts, uint32_t met,
+                       uint8_t byte)
 {
     qn_frame to = *f;
     int64_t cap = a->max >= 0 ? a->max : a->min > a->n_prefix ? a->min : a->n_prefix;
     if (to.b < cap) to.b++;
     cap = a->counted_max >= 0 ? a->counted_max : a->counted_min;
     if (counts && to.c < cap) to.c++;
+    to.c |= met;
     to.phase = QN_PHASE_AFTER;
     to.space = QN_SPACE_NONE;
     qn_frame value = {.kind = QN_FRAME_VALUE, .depth = f->depth};
-    value.a = (uint32_t)(counts ? a->counted : a->items)[slot_of(a, f)];
+    value.a = (uint32_t)(met ? a->meeting[met] : counts ? a->counted : a->items)[slot_of(a, f)];
     if (a->is_unique) value.flags = QN_FLAG_UNIQUE;
     value.parent = qn_machine_stack(m, &to);
     if (value.parent) qn_step_value(m, &value, byte);
@@ -198,7 +225,7 @@ void qn_step_array(qn_machine *m, const qn_frame *f, uint8_t byte)
     switch (byte) {
     case ',':
         if (f->phase == QN_PHASE_AFTER && f->space == QN_SPACE_NONE &&
-            (may_plain(m, a, f) || may_counted(a, f))) {
+            (may_plain(m, a, f) || may_counted(a, f) || may_meet_some(a, f))) {
             qn_frame to = *f;
             to.phase = QN_PHASE_COMMA;
             qn_step_give(m, qn_machine_stack(m, &to));
@@ -214,9 +241,11 @@ void qn_step_array(qn_machine *m, const qn_frame *f, uint8_t byte)
     default:
         if (f->phase == QN_PHASE_AFTER) return;
         /* The rule may move while values are expanded. */
-        if (may_plain(m, a, f)) begin_item(m, a, f, 0, byte);
+        if (may_plain(m, a, f)) begin_item(m, a, f, 0, 0, byte);
         a = rule_of(m, f);
-        if (a && may_counted(a, f)) begin_item(m, a, f, 1, byte);
+        if (a && may_counted(a, f)) begin_item(m, a, f, 1, 0, byte);
+        for (uint32_t set = 1; a && set <= a->due; set++, a = rule_of(m, f))
+            if (may_meeting(a, f, set)) begin_item(m, a, f, 0, set, byte);
     }
 }
 
@@ -226,12 +255,12 @@ int qn_array_byte(qn_machine *m, const qn_frame *f, int has_lines, int32_t *valu
     *value = QN_NONE;
     if (!a) return -1;
     int closes = may_close(a, f) && f->phase != QN_PHASE_COMMA, plain = may_plain(m, a, f),
-        counted = may_counted(a, f), goes_on = plain || counted;
+        counted = may_counted(a, f), meets = may_meet_some(a, f), goes_on = plain || counted || meets;
     if (closes == goes_on) return -1;
     if (goes_on && f->phase == QN_PHASE_AFTER) return f->space == QN_SPACE_NONE ? ',' : -1;
     if (has_lines) return -1;
     if (closes) return ']';
-    if (plain && counted) return -1;
+    if ((plain && counted) || meets) return -1;
     *value = (plain ? a->items : a->counted)[slot_of(a, f)];
     return -1;
 }

@@ -29,11 +29,11 @@ typedef enum {
     QN_FRAME_OBJECT,    /* a: object, b: next member, c: members so far, d: other keys so far, e: marks */
     QN_FRAME_NAMED_KEY, /* above an object; a, b: range of sorted names, c: escape, d: bytes matched */
     QN_FRAME_OTHER_KEY, /* above an object; a: class, b: dfa's state, c: escape, d: text so far */
-    QN_FRAME_ARRAY,     /* a: array, b: items so far, c: counts of contains, d: values so far */
-    QN_FRAME_ITEM,      /* a unique string: a: string, b: dfa's state, c: escape, d: text so far */
-    QN_FRAME_NUMBER,    /* a unique number: a: dfa, b: state, d: text so far */
-    QN_FRAME_GRAMMAR,   /* a: state of the program's grammar; the last frame of its stack */
-    QN_FRAME_GRAPH      /* a: node of the program's graph */
+    QN_FRAME_ARRAY, /* a: array, b: items so far, c: count of contains or the due bits met, d: values so far */
+    QN_FRAME_ITEM,  /* a unique string: a: string, b: dfa's state, c: escape, d: text so far */
+    QN_FRAME_NUMBER,  /* a unique number: a: dfa, b: state, d: text so far */
+    QN_FRAME_GRAMMAR, /* a: state of the program's grammar; the last frame of its stack */
+    QN_FRAME_GRAPH    /* a: node of the program's graph */
 } qn_frame_kind;
 
 /* Phases of objects and arrays. */

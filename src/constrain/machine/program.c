@@ -246,6 +246,25 @@ qn_status qn_program_prepare(qn_program *p, int32_t object, const qn_object_rule
     return QN_OK;
 }
 
+void qn_array_fill_due(const qn_array_rule *a, uint32_t *table)
+{
+    uint32_t n_sets = a->due + 1;
+    for (uint32_t slot = a->n_prefix + 1; slot-- > 0;) {
+        uint32_t *here = table + (size_t)slot * n_sets, *behind = slot < a->n_prefix ? here + n_sets : here;
+        here[0] = 0;
+        for (uint32_t need = 1; need < n_sets; need++) {
+            here[need] = UINT32_MAX;
+            /* Set 0: an item that meets nothing; in the prefix it may have to come first. */
+            for (uint32_t set = slot == a->n_prefix; set < n_sets; set++) {
+                int32_t value = set ? a->meeting[set][slot] : a->items[slot];
+                uint32_t left = need & ~set;
+                if (value == QN_NONE || (left == need && slot == a->n_prefix)) continue;
+                if (behind[left] < UINT32_MAX && behind[left] + 1 < here[need]) here[need] = behind[left] + 1;
+            }
+        }
+    }
+}
+
 /* Values that cannot be written become QN_NONE; the array ends before the first such item of the prefix. */
 qn_status qn_program_prepare_array(qn_program *p, int32_t array, const qn_array_rule **out)
 {
@@ -262,7 +281,18 @@ qn_status qn_program_prepare_array(qn_program *p, int32_t array, const qn_array_
             possible = 0;
             if (a.counted && a.counted[i] != QN_NONE) QN_TRY(is_possible(p, a.counted[i], &possible));
             if (a.counted && !possible) a.counted[i] = QN_NONE;
+            for (uint32_t set = 1; set <= a.due; set++) {
+                possible = 0;
+                if (a.meeting[set][i] != QN_NONE) QN_TRY(is_possible(p, a.meeting[set][i], &possible));
+                if (!possible) a.meeting[set][i] = QN_NONE;
+            }
         }
+        if (a.due && !a.due_from) {
+            size_t n_due = ((size_t)a.n_prefix + 1) * (a.due + 1);
+            a.due_from = qn_arena_alloc(&p->arena, n_due * sizeof *a.due_from);
+            if (!a.due_from) return QN_E_NOMEM;
+        }
+        if (a.due) qn_array_fill_due(&a, a.due_from);
         for (uint32_t i = a.n_prefix; a.counted && i-- > 0;)
             a.counted_from[i] = a.counted_from[i + 1] + (a.counted[i] != QN_NONE);
         a.is_prepared = 1;

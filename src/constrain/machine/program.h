@@ -62,16 +62,21 @@ typedef struct {
 
 /* Arrays. Items are values: [n_prefix] for the first ones, then that of all others. With `counted` each item
  * either is of items and does not count, or of counted and does; the count lies in counted_min to
- * counted_max. */
+ * counted_max. With `due` (then nothing is counted) each bit must be met by some item: one of meeting[set]
+ * meets all bits of the set. */
+enum { QN_DUE_BITS_MAX = 3, QN_DUE_SETS_MAX = 1 << QN_DUE_BITS_MAX };
 typedef struct {
     int32_t *items, *counted; /* [n_prefix + 1]; QN_NONE: there is none; counted NULL: nothing is counted */
     uint32_t n_prefix;
     int64_t min, max;                 /* items; max -1: none */
     int64_t counted_min, counted_max; /* max -1: none */
+    uint32_t due;
+    int32_t *meeting[QN_DUE_SETS_MAX]; /* as items; set 0 is unused */
     int is_unique;
     int32_t unique_numbers; /* dfa of the numbers of a unique array, in spellings that tell them apart */
     int is_prepared;
     uint32_t *counted_from; /* [n_prefix + 1] of how many in the prefix from here on counted is possible */
+    uint32_t *due_from;     /* [n_prefix + 1, due + 1] items from here on that meet a set; UINT32_MAX: none */
 } qn_array_rule;
 
 /* A value: what may be written in its place. */
@@ -183,6 +188,9 @@ qn_status qn_program_value(qn_program *p, int32_t value, const qn_value **out);
 /* Looks up which members can be written, and counts. */
 qn_status qn_program_prepare(qn_program *p, int32_t object, const qn_object_rule **out);
 qn_status qn_program_prepare_array(qn_program *p, int32_t array, const qn_array_rule **out);
+/* How many items from slot `from` on meet the bits of `due` at least, by which values can be written: the rule's
+ * values that cannot are QN_NONE. UINT32_MAX: none do. table [n_prefix + 1, due + 1]. */
+void qn_array_fill_due(const qn_array_rule *a, uint32_t *table);
 int32_t *qn_program_numbers(qn_program *p, const int32_t *numbers, uint32_t n);
 
 #endif
