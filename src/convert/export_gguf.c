@@ -88,12 +88,33 @@ static qn_status put_keys(const exporting *x, const char *architecture, qn_gguf_
         if (!k->value || !k->value(&x->target, 0, &value)) continue;
         if (k->kind == QN_GGUF_KEY_PER_LAYER || k->kind == QN_GGUF_KEY_PATTERN)
             QN_TRY(put_layers(x, w, key, k));
+        else if (k->kind == QN_GGUF_KEY_BOOL)
+            QN_TRY(qn_gguf_writer_bool(w, key, value != 0));
         else if (k->kind == QN_GGUF_KEY_NUMBER)
             QN_TRY(qn_gguf_writer_f32(w, key, (float)value));
         else
             QN_TRY(qn_gguf_writer_u32(w, key, (uint32_t)value));
     }
     return QN_OK;
+}
+
+static float get_number(const qn_xielu *x, int i)
+{
+    return i == 0 ? x->alpha_p : i == 1 ? x->alpha_n : i == 2 ? x->beta : x->eps;
+}
+
+static qn_status put_xielu(const exporting *x, qn_gguf_writer *w)
+{
+    static const char *const keys[] = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    const int64_t n = x->target.num_hidden_layers;
+    float *numbers = qn_alloc_array((size_t)n, sizeof *numbers);
+    qn_status status = numbers ? QN_OK : QN_E_NOMEM;
+    for (int i = 0; i < 4 && status == QN_OK; i++) {
+        for (int64_t l = 0; l < n; l++) numbers[l] = get_number(&x->target.layers[l].xielu, i);
+        status = qn_gguf_writer_array(w, keys[i], QN_GGUF_F32, n, numbers);
+    }
+    qn_free(numbers);
+    return status;
 }
 
 static qn_status put_metadata(const exporting *x, const qn_export_more *more, qn_gguf_writer *w)
@@ -106,6 +127,7 @@ static qn_status put_metadata(const exporting *x, const qn_export_more *more, qn
     if (type) number = qn_tensor_types_file_type(type->dtype);
     QN_TRY(qn_gguf_writer_text(w, "general.architecture", architecture, strlen(architecture)));
     QN_TRY(qn_gguf_writer_text(w, "general.type", "model", 5));
+    if (x->target.hidden_act == QN_HIDDEN_XIELU) QN_TRY(put_xielu(x, w));
     if (number >= 0) QN_TRY(qn_gguf_writer_u32(w, "general.file_type", (uint32_t)number));
     QN_TRY(qn_gguf_writer_u32(w, "general.quantization_version", 2));
     QN_TRY(put_keys(x, architecture, w));
@@ -145,7 +167,9 @@ static qn_status name_role(const exporting *x, const qn_tensor_view *v, qn_weigh
 {
     const qn_shared_tensor *shared = NULL;
     const qn_family *family = x->target.family;
-    if (qn_family_shared_name(family, QN_SOURCE_GGUF, "", role, layer, out->name, &shared)) {
+    /* What is apart in published files may be so in GGUF too. */
+    if (qn_family_shared_name(family, QN_SOURCE_GGUF, "", role, layer, out->name, &shared) &&
+        shared->safetensors) {
         for (int i = 0; i < ROLES_MAX && shared->roles[i] != QN_WEIGHT_ROLE_COUNT; i++)
             out->roles[out->n_roles++] = shared->roles[i];
         return QN_OK;
@@ -395,8 +419,9 @@ static qn_status find_target(exporting *x)
                        qn_source_path(x->model->source), c->architecture);
     x->target = *c;
     x->target.family = qn_family_by_gguf(name, strlen(name));
-    if (c->experts.num_experts) x->target.family = qn_family_with_experts(x->target.family);
-    x->target.rope_interleaved = x->target.family->gguf_rope_interleaved;
+    if (c->experts.num_experts) x->target.family = qn_family_with_experts(x->target.family, c->experts.score);
+    x->target.rope_interleaved =
+        x->target.family->gguf_rope_interleaved || x->target.family->rope_interleaved;
     x->target.norm_offset = 0;
     return QN_OK;
 }

@@ -66,7 +66,13 @@ static const char *const families[] = {"models/llama",          "models/llama_ro
                                        "models/gemma4_moe",     "models/gemma4_k_eq_v",
                                        "models/phi3",           "models/phi3_longrope",
                                        "models/olmo2",          "models/smollm3",
-                                       "models/mixtral",        "models/gpt_oss"};
+                                       "models/mixtral",        "models/gpt_oss",
+                                       "models/seed_oss",       "models/glm4_moe",
+                                       "models/minimax_m2",     "models/olmo3",
+                                       "models/exaone4",        "models/ministral3",
+                                       "models/glm4",           "models/hunyuan_v1_dense",
+                                       "models/apertus",        "models/starcoder2",
+                                       "models/phi2",           "models/cohere2"};
 
 static void same_logits(void **state)
 {

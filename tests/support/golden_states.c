@@ -117,7 +117,8 @@ static void see_layer(states *s, int64_t layer, const char *what, const float *d
     assert_true(layer >= 0 && layer < LAYERS_MAX);
     const qn_layer_config *l = &s->config->layers[layer];
     /* Where nothing is done to them they are what the projections give. */
-    int plain = l->rope == QN_ROPE_NONE && s->config->qk_norm == QN_QK_NORM_NONE;
+    int plain =
+        l->rope == QN_ROPE_NONE && s->config->qk_norm == QN_QK_NORM_NONE && !s->config->attention_bias;
     int64_t heads = shape->dim[1], dim = shape->n == 3 ? shape->dim[2] : l->head_dim;
     if (shape->n == 2) heads /= dim;
     if (strcmp(what, plain ? "q" : "queries") == 0)

@@ -108,6 +108,19 @@ static qn_status find_family(reader *r)
     return QN_OK;
 }
 
+/* How a router scores: as the file says, by llama.cpp's numbers; else it is a sigmoid where experts have a bias to
+ * be chosen by. */
+static qn_expert_score gguf_score(const reader *r)
+{
+    const int64_t said = json_integer_value(json_object_get(r->root, "expert_gating_func"));
+    if (said == 1) return QN_SCORE_SOFTMAX;
+    if (said == 2) return QN_SCORE_SIGMOID;
+    const int64_t dense = json_integer_value(json_object_get(r->root, "first_k_dense_replace"));
+    return qn_family_find_weight(r->family, r->src, QN_WEIGHT_ROUTER_CORRECTION, dense, NULL)
+               ? QN_SCORE_SIGMOID
+               : QN_SCORE_SOFTMAX;
+}
+
 static qn_status open_gguf(reader *r)
 {
     const qn_gguf *g = qn_source_gguf(r->src);
@@ -124,7 +137,7 @@ static qn_status open_gguf(reader *r)
     r->architecture = r->family->gguf_architecture;
     QN_TRY(qn_gguf_config(g, r->architecture, &r->root));
     if (json_integer_value(json_object_get(r->root, "num_experts")) > 0)
-        r->family = qn_family_with_experts(r->family);
+        r->family = qn_family_with_experts(r->family, gguf_score(r));
     r->fields = (qn_fields){.file = qn_gguf_path(g),
                             .object = r->root,
                             .path = "",
@@ -266,9 +279,13 @@ static qn_status read_sizes(const reader *r, qn_model_config *c)
     QN_TRY(
         qn_fields_required_int(f, "max_position_embeddings", 1, POSITIONS_MAX, &c->max_position_embeddings));
 
-    if (r->family->draft_layers)
-        QN_TRY(
-            qn_fields_int(f, "num_nextn_predict_layers", 0, LAYERS_MAX, &c->num_nextn_predict_layers, NULL));
+    if (r->family->draft_layers) {
+        static const char drafts[] = "num_nextn_predict_layers";
+        const int counted = f->gguf_architecture != NULL; /* among the others */
+        QN_TRY(qn_fields_int(f, drafts, 0, counted ? c->num_hidden_layers - 1 : LAYERS_MAX,
+                             &c->num_nextn_predict_layers, NULL));
+        if (counted) c->num_hidden_layers -= c->num_nextn_predict_layers;
+    }
 
     /* The embedding's rows are the vocabulary where nothing else says so: GGUF files may leave it out. */
     const qn_tensor_view *embed = qn_family_find_weight(r->family, r->src, QN_WEIGHT_EMBED, 0, NULL);
@@ -341,7 +358,9 @@ static qn_status read_multipliers(const reader *r, qn_model_config *c)
     c->embedding_scale = r->family->scaled_embedding ? sqrtf((float)c->hidden_size) : 1.0f;
     c->residual_scale = c->logits_scale = 1;
     if (r->family->logit_scale) {
-        QN_TRY(qn_fields_number(&r->fields, "logit_scale", 1e-6, 1e6, &logits, NULL));
+        const int in_gguf = r->fields.gguf_architecture != NULL; /* where one key serves both ways */
+        QN_TRY(qn_fields_number(&r->fields, in_gguf ? "logits_scaling" : "logit_scale", 1e-6, 1e6, &logits,
+                                NULL));
         c->logits_scale = (float)logits;
     }
     if (!r->family->multiplied) return QN_OK;
@@ -397,7 +416,7 @@ static qn_status read_attention(const reader *r, qn_model_config *c)
         c->head_bias = r->family->biases == QN_BIASES_ALL;
     }
     if (r->family->qk_norm_if) {
-        int normed = 0;
+        int normed = in_gguf && qn_family_find_weight(r->family, r->src, QN_WEIGHT_Q_NORM, 0, NULL);
         QN_TRY(qn_fields_bool(f, r->family->qk_norm_if, &normed, NULL));
         if (!normed) c->qk_norm = QN_QK_NORM_NONE;
     }

@@ -15,7 +15,8 @@
 
 typedef enum { QN_HIDDEN_SILU, QN_HIDDEN_GELU_TANH, QN_HIDDEN_GELU, QN_HIDDEN_XIELU } qn_hidden_act;
 
-/* xIELU (Huang and Schlag 2024): alpha_p x^2 + beta x where x > 0, else alpha_n (expm1(min(x, eps)) - x) + beta x. */
+/* xIELU (Huang and Schlag 2024): softplus(alpha_p) x^2 + beta x where x > 0, else
+ * (beta + softplus(alpha_n)) (expm1(min(x, eps)) - x) + beta x. */
 typedef struct {
     float alpha_p, alpha_n, beta, eps;
 } qn_xielu;

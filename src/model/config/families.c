@@ -45,15 +45,17 @@ const qn_family *qn_family_by_gguf(const char *architecture, size_t length)
     return NULL;
 }
 
-const qn_family *qn_family_with_experts(const qn_family *family)
+const qn_family *qn_family_with_experts(const qn_family *family, qn_expert_score score)
 {
+    const qn_family *found = NULL;
     for (int i = 0; qn_family_at(i); i++) {
         const qn_family *other = qn_family_at(i);
-        if (other->experts && other->gguf_architecture &&
-            strcmp(other->gguf_architecture, family->gguf_architecture) == 0)
-            return other;
+        if (!other->experts || !other->gguf_architecture ||
+            strcmp(other->gguf_architecture, family->gguf_architecture) != 0)
+            continue;
+        if (!found || (found->experts->score != score && other->experts->score == score)) found = other;
     }
-    return family;
+    return found ? found : family;
 }
 
 static int has_tensor(const qn_source *src, const char *name)

@@ -162,11 +162,12 @@ typedef struct qn_family {
     int last_is_full;    /* the last layer never slides, whatever layer_types says of it */
     /* JSON: what config.json means by leaving rope_parameters out; NULL: nothing. */
     const char *rope_parameters;
-    float norm_offset;              /* as published; GGUF files have it added to the weights already */
-    int scaled_embedding;           /* embedding rows are multiplied by sqrt(hidden_size) */
-    int sinks;                      /* attention_sinks */
-    int biased_qkv;                 /* q, k and v have biases whatever attention_bias says, o has none */
-    int gguf_rope_interleaved;      /* GGUF files have the rows of q and k permuted for pairs (2i, 2i + 1) */
+    float norm_offset;         /* as published; GGUF files have it added to the weights already */
+    int scaled_embedding;      /* embedding rows are multiplied by sqrt(hidden_size) */
+    int sinks;                 /* attention_sinks */
+    int biased_qkv;            /* q, k and v have biases whatever attention_bias says, o has none */
+    int gguf_slides;           /* GGUF gives the same name to a family whose layers slide, and says which */
+    int gguf_rope_interleaved; /* GGUF files have the rows of q and k permuted for pairs (2i, 2i + 1) */
     int64_t gguf_wide_scale_layers; /* GGUF does not say query_pre_attn_scalar: it is head_dim but in the
                                        published model with this many layers, where it is hidden_size /
                                        num_attention_heads; 0: no such model */
@@ -182,8 +183,9 @@ const qn_family *qn_family_at(int i);
 const qn_family *qn_family_by_model_type(const char *model_type, const char **name);
 const qn_family *qn_family_by_architecture(const char *architecture);
 const qn_family *qn_family_by_gguf(const char *architecture, size_t length);
-/* The family with experts that GGUF gives the same name as this one; itself when there is none. */
-const qn_family *qn_family_with_experts(const qn_family *family);
+/* The family with experts that GGUF gives the same name as this one, if there are several the one whose router
+ * scores so; itself when there is none. */
+const qn_family *qn_family_with_experts(const qn_family *family, qn_expert_score score);
 /* *words: what gave it away; static. */
 const qn_family *qn_family_by_tensors(const qn_source *src, const char **words);
 /* "llama, qwen3, ...": model types, or GGUF architectures; into text, cut when too long; returns text. */

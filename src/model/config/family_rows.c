@@ -323,6 +323,7 @@ static const qn_field_default mistral4_defaults[] = {{"vocab_size", 131072, 0},
                                                      {"topk_group", 1, 0},
                                                      {"routed_scaling_factor", 1, 0},
                                                      {"norm_topk_prob", 1, 0},
+                                                     {"llama_4_scaling_beta", 0.1, 1},
                                                      {NULL, 0, 0}};
 static const char mistral4_rope[] =
     "{\"rope_type\": \"yarn\", \"rope_theta\": 10000.0, \"factor\": 128.0,"
@@ -442,7 +443,7 @@ static const qn_renamed_weight mixtral_names[] = {{QN_WEIGHT_ROUTER, "layers.#.b
                                                   {QN_WEIGHT_ROLE_COUNT, NULL}};
 static const qn_renamed_weight gpt_oss_names[] = {{QN_WEIGHT_ROUTER, "layers.#.mlp.router.weight"},
                                                   {QN_WEIGHT_ROLE_COUNT, NULL}};
-static const qn_renamed_weight gpt_oss_gguf_names[] = {
+static const qn_renamed_weight post_attention_gguf_names[] = {
     {QN_WEIGHT_FFN_NORM, "blk.#.post_attention_norm.weight"}, {QN_WEIGHT_ROLE_COUNT, NULL}};
 
 static const qn_family_experts glm4_moe_lite_experts = {
@@ -508,6 +509,10 @@ static const qn_shared_tensor glm4_shared[] = {{"layers.#.mlp.gate_up_proj.weigh
                                                 "blk.#.ffn_up.weight",
                                                 {QN_WEIGHT_GATE, QN_WEIGHT_UP, QN_WEIGHT_ROLE_COUNT}},
                                                {NULL, NULL, {QN_WEIGHT_ROLE_COUNT}}};
+static const qn_shared_tensor phi_shared[] = {
+    {NULL, "blk.#.attn_qkv.weight", {QN_WEIGHT_Q, QN_WEIGHT_K, QN_WEIGHT_V}},
+    {NULL, "blk.#.attn_qkv.bias", {QN_WEIGHT_Q_BIAS, QN_WEIGHT_K_BIAS, QN_WEIGHT_V_BIAS}},
+    {NULL, NULL, {QN_WEIGHT_ROLE_COUNT}}};
 static const qn_shared_tensor phi3_shared[] = {
     {"layers.#.self_attn.qkv_proj.weight", "blk.#.attn_qkv.weight", {QN_WEIGHT_Q, QN_WEIGHT_K, QN_WEIGHT_V}},
     {"layers.#.mlp.gate_up_proj.weight",
@@ -648,7 +653,7 @@ const qn_family qn_family_rows[] = {
         .gguf_architecture = "gpt-oss",
         .defaults = gpt_oss_defaults,
         .renamed = gpt_oss_names,
-        .gguf_renamed = gpt_oss_gguf_names,
+        .gguf_renamed = post_attention_gguf_names,
         .experts = &gpt_oss_experts,
         .stop_tokens = LIST("<|return|>", "<|call|>"),
         .hidden_act_keys = LIST("hidden_act"),
@@ -672,6 +677,7 @@ const qn_family qn_family_rows[] = {
         .model_types = LIST("olmo2"),
         .architectures = LIST("Olmo2ForCausalLM"),
         .gguf_architecture = "olmo2",
+        .gguf_slides = 1,
         .defaults = olmo2_defaults,
         .stop_tokens = LIST("<|endoftext|>", "<|im_end|>"),
         .hidden_act_keys = LIST("hidden_act"),
@@ -707,6 +713,7 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("deepseek_v3"),
         .architectures = LIST("DeepseekV3ForCausalLM"),
+        .gguf_architecture = "deepseek2",
         .draft_layers = 1,
         .defaults = deepseek_v3_defaults,
         .experts = &deepseek_v3_experts,
@@ -761,6 +768,8 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("seed_oss"),
         .architectures = LIST("SeedOssForCausalLM"),
+        .gguf_architecture = "seed_oss",
+        .gguf_renamed = post_attention_gguf_names,
         .defaults = seed_oss_defaults,
         .stop_tokens = LIST("<seed:eos>"),
         .hidden_act_keys = LIST("hidden_act"),
@@ -770,6 +779,8 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("glm4_moe"),
         .architectures = LIST("Glm4MoeForCausalLM"),
+        .gguf_architecture = "glm4moe",
+        .gguf_renamed = post_attention_gguf_names,
         .defaults = glm4_moe_defaults,
         .experts = &deepseek_v3_experts,
         .draft_layers = 1,
@@ -794,6 +805,7 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("minimax_m2"),
         .architectures = LIST("MiniMaxM2ForCausalLM"),
+        .gguf_architecture = "minimax-m2",
         .defaults = minimax_m2_defaults,
         .renamed = minimax_m2_names,
         .experts = &minimax_m2_experts,
@@ -805,6 +817,7 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("olmo3"),
         .architectures = LIST("Olmo3ForCausalLM"),
+        .gguf_architecture = "olmo2",
         .defaults = olmo3_defaults,
         .stop_tokens = LIST("<|endoftext|>", "<|im_end|>"),
         .hidden_act_keys = LIST("hidden_act"),
@@ -815,6 +828,7 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("exaone4"),
         .architectures = LIST("Exaone4ForCausalLM"),
+        .gguf_architecture = "exaone4",
         .defaults = exaone4_defaults,
         .stop_tokens = LIST("[|endofturn|]"),
         .hidden_act_keys = LIST("hidden_act"),
@@ -826,6 +840,8 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("ministral3"),
         .architectures = LIST("Ministral3ForCausalLM"),
+        .gguf_architecture = "mistral3",
+        .gguf_rope_interleaved = 1,
         .defaults = ministral3_defaults,
         .rope_parameters = ministral3_rope,
         .stop_tokens = LIST("</s>"),
@@ -837,6 +853,7 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("mistral4"),
         .architectures = LIST("Mistral4ForCausalLM"),
+        .gguf_architecture = "mistral4",
         .defaults = mistral4_defaults,
         .rope_parameters = mistral4_rope,
         .experts = &mistral4_experts,
@@ -849,6 +866,7 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("glm4"),
         .architectures = LIST("Glm4ForCausalLM"),
+        .gguf_architecture = "glm4",
         .defaults = glm4_defaults,
         .renamed = glm4_names,
         .shared = glm4_shared,
@@ -861,6 +879,7 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("hunyuan_v1_dense"),
         .architectures = LIST("HunYuanDenseV1ForCausalLM"),
+        .gguf_architecture = "hunyuan-dense",
         .defaults = hunyuan_defaults,
         .renamed = hunyuan_names,
         .stop_tokens = LIST("<\uff5chy_place\u2581holder\u2581no\u25812\uff5c>"),
@@ -873,6 +892,7 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("deepseek_v2"),
         .architectures = LIST("DeepseekV2ForCausalLM"),
+        .gguf_architecture = "deepseek2",
         .defaults = deepseek_v2_defaults,
         .experts = &deepseek_v2_experts,
         .stop_tokens = LIST("<\uff5cend\u2581of\u2581sentence\uff5c>"),
@@ -883,6 +903,7 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("apertus"),
         .architectures = LIST("ApertusForCausalLM"),
+        .gguf_architecture = "apertus",
         .defaults = apertus_defaults,
         .renamed = apertus_names,
         .rope_parameters = apertus_rope,
@@ -896,6 +917,7 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("starcoder2"),
         .architectures = LIST("Starcoder2ForCausalLM"),
+        .gguf_architecture = "starcoder2",
         .defaults = starcoder2_defaults,
         .renamed = starcoder2_names,
         .spelled = starcoder2_spelled,
@@ -912,6 +934,8 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("phi"),
         .architectures = LIST("PhiForCausalLM"),
+        .gguf_architecture = "phi2",
+        .shared = phi_shared,
         .defaults = phi_defaults,
         .renamed = phi_names,
         .spelled = layer_norm_spelled,
@@ -930,6 +954,7 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("cohere2"),
         .architectures = LIST("Cohere2ForCausalLM"),
+        .gguf_architecture = "cohere2",
         .defaults = cohere2_defaults,
         .spelled = layer_norm_spelled,
         .stop_tokens = LIST("<|END_OF_TURN_TOKEN|>"),

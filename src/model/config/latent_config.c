@@ -4,6 +4,23 @@
 
 enum { HEADS_MAX = 1 << 16, LABEL_MAX = 160 };
 
+/* GGUF says the sizes of a head after its keys and values are made, and how much of it is rotated; one key head
+ * stands for the latent that all share. */
+static qn_status read_gguf(const qn_fields *f, qn_latent_config *l)
+{
+    static const char whole[] = "mla_head_dim", turned[] = "rotary_dim";
+    char label[LABEL_MAX], other[LABEL_MAX];
+    int64_t head_dim;
+    QN_TRY(qn_fields_required_int(f, whole, 1, HEADS_MAX, &head_dim));
+    QN_TRY(qn_fields_required_int(f, turned, 2, HEADS_MAX, &l->qk_rope_head_dim));
+    QN_TRY(qn_fields_required_int(f, "mla_v_head_dim", 1, HEADS_MAX, &l->v_head_dim));
+    l->qk_nope_head_dim = head_dim - l->qk_rope_head_dim;
+    if (l->qk_nope_head_dim >= 1) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: %s is %lld, expected more than %s %lld", f->file,
+                   qn_fields_label(f, whole, label, sizeof label), (long long)head_dim,
+                   qn_fields_label(f, turned, other, sizeof other), (long long)l->qk_rope_head_dim);
+}
+
 qn_status qn_latent_config_read(const qn_fields *f, qn_model_config *c)
 {
     static const char kv_heads[] = "num_key_value_heads";
@@ -11,15 +28,20 @@ qn_status qn_latent_config_read(const qn_fields *f, qn_model_config *c)
     char label[LABEL_MAX];
     QN_TRY(qn_fields_int(f, "q_lora_rank", 1, HEADS_MAX, &l->q_lora_rank, NULL));
     QN_TRY(qn_fields_required_int(f, "kv_lora_rank", 1, HEADS_MAX, &l->kv_lora_rank));
-    QN_TRY(qn_fields_required_int(f, "qk_nope_head_dim", 1, HEADS_MAX, &l->qk_nope_head_dim));
-    QN_TRY(qn_fields_required_int(f, "qk_rope_head_dim", 2, HEADS_MAX, &l->qk_rope_head_dim));
-    QN_TRY(qn_fields_required_int(f, "v_head_dim", 1, HEADS_MAX, &l->v_head_dim));
+    if (f->gguf_architecture) {
+        QN_TRY(read_gguf(f, l));
+    } else {
+        QN_TRY(qn_fields_required_int(f, "qk_nope_head_dim", 1, HEADS_MAX, &l->qk_nope_head_dim));
+        QN_TRY(qn_fields_required_int(f, "qk_rope_head_dim", 2, HEADS_MAX, &l->qk_rope_head_dim));
+        QN_TRY(qn_fields_required_int(f, "v_head_dim", 1, HEADS_MAX, &l->v_head_dim));
+    }
     if (l->qk_rope_head_dim % 2)
         return qn_fail(QN_E_FORMAT, "%s: %s is %lld, expected an even number", f->file,
                        qn_fields_label(f, "qk_rope_head_dim", label, sizeof label),
                        (long long)l->qk_rope_head_dim);
     c->num_key_value_heads = c->num_attention_heads;
-    QN_TRY(qn_fields_int(f, kv_heads, 1, HEADS_MAX, &c->num_key_value_heads, NULL));
+    if (!f->gguf_architecture)
+        QN_TRY(qn_fields_int(f, kv_heads, 1, HEADS_MAX, &c->num_key_value_heads, NULL));
     if (c->num_key_value_heads != c->num_attention_heads)
         return qn_fail(QN_E_FORMAT,
                        "%s: %s is %lld, expected num_attention_heads (%lld): heads share a latent", f->file,

@@ -56,7 +56,7 @@ static qn_status read_layer_types(const qn_fields *f, const qn_family *family, c
         int64_t period = 0, first = 0, interval = 0;
         if (family->recurrent != QN_MIXER_ATTENTION)
             QN_TRY(qn_fields_required_int(f, "full_attention_interval", 1, LAYERS_MAX, &interval));
-        if (family->slide == QN_SLIDE_PERIOD)
+        if (family->slide == QN_SLIDE_PERIOD && window > 0)
             QN_TRY(qn_fields_required_int(f, "sliding_window_pattern", 1, LAYERS_MAX, &period));
         if (family->slide == QN_SLIDE_FROM)
             QN_TRY(qn_fields_int(f, "max_window_layers", 0, POSITIONS_MAX, &first, NULL));
@@ -187,9 +187,14 @@ static qn_status read_meaning(const qn_fields *f, const qn_family *family, const
         if (!found) QN_TRY(qn_fields_spelt_number(f, "rope_theta", 1e-3, 1e30, &theta, &found));
         theta *= pow(alpha, (double)c->head_dim / (double)(c->head_dim - 2));
         *meant = json_pack("{s:s, s:f}", "rope_type", "default", "rope_theta", theta);
-    } else if (family->latent) { /* the part that is rotated has a field of its own */
+    } else if (family->latent) { /* the part that is rotated has a field for itself */
+        double tenth = 0;
         *meant = params->object ? qn_json_copy(params->object) : json_object();
-        if (*meant && json_object_set_new(*meant, "rotary_dim", json_integer(c->head_dim)) != 0) {
+        if (*meant && params->object) /* as converters write it of MLA */
+            QN_TRY(qn_fields_number(params, "yarn_log_multiplier", 0, 1e6, &tenth, &found));
+        if (*meant &&
+            (json_object_set_new(*meant, "rotary_dim", json_integer(c->head_dim)) != 0 ||
+             (found && json_object_set_new(*meant, "yarn_log_multiplier", json_real(10 * tenth)) != 0))) {
             json_decref(*meant);
             *meant = NULL;
         }
@@ -204,6 +209,8 @@ static qn_status read_query_scale(const qn_fields *f, const qn_fields *params, q
 {
     static const char name[] = "original_max_position_embeddings";
     double beta = 0, positions = (double)c->max_position_embeddings;
+    if (f->gguf_architecture) /* not all converters write it */
+        QN_TRY(qn_fields_number(f, "llama_4_scaling_beta", 0, 1e6, &beta, NULL));
     if (!params->object) return QN_OK;
     QN_TRY(qn_fields_number(params, "llama_4_scaling_beta", 0, 1e6, &beta, NULL));
     QN_TRY(qn_fields_number(params, name, 1, POSITIONS_MAX, &positions, NULL));

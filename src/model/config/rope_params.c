@@ -109,13 +109,17 @@ static double yarn_mscale(double factor, double mscale)
 
 static qn_status yarn_attention_factor(const qn_fields *params, qn_rope_config *r)
 {
-    double given = 0, mscale = 0, mscale_all = 0, multiplier = 1;
-    int found = 0;
+    double given = 0, mscale = 0, mscale_all = 0, multiplier = 1, log_multiplier = 0;
+    int found = 0, cancels = 0;
     QN_TRY(qn_fields_number(params, "attention_factor", 0, 1e6, &given, &found));
     QN_TRY(qn_fields_number(params, "mscale", 0, 1e6, &mscale, NULL));
     QN_TRY(qn_fields_number(params, "mscale_all_dim", 0, 1e6, &mscale_all, NULL));
     QN_TRY(qn_fields_number(params, "yarn_attn_factor", 0, 1e6, &multiplier, NULL));
-    if (!found)
+    /* GGUF has it in place of mscale_all_dim, where the factor goes to the scores and not to the rotation. */
+    QN_TRY(qn_fields_number(params, "yarn_log_multiplier", 0, 1e6, &log_multiplier, &cancels));
+    if (cancels && !found)
+        given = 1;
+    else if (!found)
         given = mscale > 0 && mscale_all > 0
                     ? yarn_mscale(r->factor, mscale) / yarn_mscale(r->factor, mscale_all)
                     : yarn_mscale(r->factor, 1);
@@ -127,6 +131,7 @@ static qn_status read_score_mscale(const qn_fields *params, qn_rope_config *r)
 {
     double all = 0;
     QN_TRY(qn_fields_number(params, "mscale_all_dim", 0, 1e6, &all, NULL));
+    QN_TRY(qn_fields_number(params, "yarn_log_multiplier", 0, 1e6, &all, NULL));
     if (all > 0) r->score_mscale = (float)yarn_mscale(r->factor, all);
     return QN_OK;
 }

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mem.h"
+#include "format/gguf/gguf.h"
 #include "model/config/families.h"
 
 static const char place[] = "mlp.act_fn.";
@@ -45,18 +47,43 @@ static qn_status read_number(const qn_source *src, int64_t layer, int i, float *
                    (double)*out);
 }
 
-static float softplus(float x)
+/* GGUF has a list of each, one for each layer, among the metadata. */
+static qn_status read_list(const qn_gguf *g, int64_t n_layers, int i, float *out)
 {
-    return x > 20 ? x : (float)log1p(exp((double)x));
+    char key[32];
+    snprintf(key, sizeof key, "xielu.%s", numbers[i].name);
+    qn_status status = qn_gguf_get_f32s(g, key, n_layers, out);
+    if (status == QN_E_NOT_FOUND && !numbers[i].learned) {
+        for (int64_t l = 0; l < n_layers; l++) out[l] = numbers[i].otherwise;
+        return QN_OK;
+    }
+    for (int64_t l = 0; status == QN_OK && l < n_layers; l++)
+        if (!(fabsf(out[l]) <= 1e6f))
+            return qn_fail(QN_E_FORMAT, "%s: %s[%lld] is %.9g, expected a number from -1e6 to 1e6",
+                           qn_gguf_path(g), key, (long long)l, (double)out[l]);
+    return status;
+}
+
+static qn_status read_all(const qn_source *src, int64_t n_layers, float *of[N])
+{
+    const int in_gguf = qn_source_get_kind(src) == QN_SOURCE_GGUF;
+    for (int i = 0; i < N; i++) {
+        if (in_gguf) QN_TRY(read_list(qn_source_gguf(src), n_layers, i, of[i]));
+        for (int64_t l = 0; l < n_layers && !in_gguf; l++) QN_TRY(read_number(src, l, i, &of[i][l]));
+    }
+    return QN_OK;
 }
 
 qn_status qn_xielu_config_read(const qn_source *src, qn_model_config *c)
 {
+    const int64_t n = c->num_hidden_layers;
     if (c->hidden_act != QN_HIDDEN_XIELU) return QN_OK;
-    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
-        float x[N];
-        for (int k = 0; k < N; k++) QN_TRY(read_number(src, i, k, &x[k]));
-        c->layers[i].xielu = (qn_xielu){softplus(x[0]), x[2] + softplus(x[1]), x[2], x[3]};
-    }
-    return QN_OK;
+    float *all = qn_alloc_array((size_t)(N * n), sizeof *all);
+    if (!all) return QN_E_NOMEM;
+    float *of[N] = {all, all + n, all + 2 * n, all + 3 * n};
+    qn_status status = read_all(src, n, of);
+    for (int64_t l = 0; l < n && status == QN_OK; l++)
+        c->layers[l].xielu = (qn_xielu){of[0][l], of[1][l], of[2][l], of[3][l]};
+    qn_free(all);
+    return status;
 }

@@ -103,10 +103,11 @@ static int is_of_heads(qn_weight_role role)
 }
 
 /* The shape of the tensor that the files have for a role. */
-static int stored_shape(const qn_model_config *c, int64_t layer, qn_weight_role role,
+static int stored_shape(const qn_source *src, const qn_model_config *c, int64_t layer, qn_weight_role role,
                         int64_t shape[QN_WEIGHT_DIMS_MAX])
 {
-    if (!is_of_heads(role)) return qn_weight_shape(c, layer, role, shape);
+    if (!is_of_heads(role) || qn_source_get_kind(src) == QN_SOURCE_GGUF)
+        return qn_weight_shape(c, layer, role, shape);
     shape[0] = c->num_attention_heads * (c->latent.qk_nope_head_dim + c->latent.v_head_dim);
     shape[1] = c->latent.kv_lora_rank;
     return 2;
@@ -130,7 +131,7 @@ static qn_status missing(const qn_source *src, const qn_model_config *c, const c
         !lie_apart(src, c, prefix, shared, layer)) {
         n_dims = shared_shape(c, shared, role, layer, shape, &first, &n);
     } else {
-        n_dims = stored_shape(c, layer, role, shape);
+        n_dims = stored_shape(src, c, layer, role, shape);
         qn_family_weight_name(c->family, kind, prefix, role, layer, name);
     }
     if (kind == QN_SOURCE_RAW) return missing_raw(src, c, name, shape, n_dims);
@@ -161,6 +162,19 @@ static qn_status show_as(qn_weights *w, int64_t n_rows, const qn_tensor_view **v
     kept->n_dims = n_rows > 1 ? 2 : 1;
     kept->shape[0] = n_rows > 1 ? n_rows : kept->n_elements;
     kept->shape[1] = kept->n_elements / n_rows;
+    kept->whole = *v;
+    w->joined[w->n_joined++] = kept;
+    *v = kept;
+    return QN_OK;
+}
+
+/* In place of *v, of three dimensions, the same with the size of each of its matrices. */
+static qn_status show_matrices(qn_weights *w, const qn_tensor_view **v)
+{
+    qn_tensor_view *kept = qn_alloc(sizeof *kept);
+    if (!kept) return QN_E_NOMEM;
+    *kept = **v;
+    kept->matrix_bytes = kept->size_bytes / (size_t)kept->shape[0];
     kept->whole = *v;
     w->joined[w->n_joined++] = kept;
     *v = kept;
@@ -262,7 +276,7 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
 {
     int64_t shape[QN_WEIGHT_DIMS_MAX];
     char name[QN_TENSOR_NAME_MAX];
-    int n_dims = stored_shape(c, layer, role, shape);
+    int n_dims = stored_shape(src, c, layer, role, shape);
     qn_weight_presence expected = qn_weight_expected(c, layer, role);
     *out = NULL;
     if (expected == QN_WEIGHT_NEVER || expected == QN_WEIGHT_UNUSED) return QN_OK;
@@ -279,7 +293,8 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
     if (qn_source_get_kind(src) == QN_SOURCE_RAW) QN_TRY(shape_raw(w, shape, n_dims, &v));
     QN_TRY(check_view(v, shape, n_dims));
     if (qn_weight_taps(c, layer, role)) QN_TRY(show_as(w, 1, &v));
-    if (is_of_heads(role)) QN_TRY(show_heads(c, w, role, &v));
+    if (is_of_heads(role) && n_dims == 2) QN_TRY(show_heads(c, w, role, &v));
+    if (is_of_heads(role) && n_dims == 3) QN_TRY(show_matrices(w, &v));
     *out = v;
     return QN_OK;
 }

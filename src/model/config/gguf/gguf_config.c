@@ -106,6 +106,10 @@ static qn_status read_value(const qn_gguf *g, const char *key, qn_gguf_key_kind 
         QN_TRY(read_integer(g, key, v, kind, out));
     } else if (kind == QN_GGUF_KEY_PATTERN) {
         QN_TRY(read_pattern(g, key, v, name, out));
+    } else if (kind == QN_GGUF_KEY_BOOL) {
+        int flag = 0;
+        QN_TRY(qn_gguf_get_bool(g, key, &flag));
+        *out = json_boolean(flag);
     } else if (kind == QN_GGUF_KEY_NUMBER) {
         double number = 0;
         QN_TRY(qn_gguf_get_f64(g, key, -HUGE_VAL, HUGE_VAL, &number));

@@ -86,6 +86,13 @@ static int shared_size(const qn_model_config *c, int64_t layer, double *out)
                        out);
 }
 
+static int shared_count(const qn_model_config *c, int64_t layer, double *out)
+{
+    const qn_experts_config *e = &c->experts;
+    const int64_t n = e->num_experts ? e->shared_intermediate_size / e->moe_intermediate_size : 0;
+    return give_unless(!n || n * e->moe_intermediate_size != e->shared_intermediate_size, (double)n, out);
+}
+
 static int groups(const qn_model_config *c, int64_t layer, double *out)
 {
     return give_unless(c->experts.n_group <= 1, (double)c->experts.n_group, out);
@@ -123,11 +130,37 @@ static int head_size(const qn_model_config *c, int64_t layer, double *out)
     return give((double)(full ? full->head_dim : c->head_dim), out);
 }
 
+static int value_size(const qn_model_config *c, int64_t layer, double *out)
+{
+    return c->latent.kv_lora_rank ? give((double)c->latent.kv_lora_rank, out) : head_size(c, layer, out);
+}
+
 static int sliding_head_size(const qn_model_config *c, int64_t layer, double *out)
 {
     const qn_layer_config *full = layer_of(c, QN_LAYER_FULL), *sliding = layer_of(c, QN_LAYER_SLIDING);
     return give_unless(!full || !sliding || full->head_dim == sliding->head_dim,
                        sliding ? (double)sliding->head_dim : 0, out);
+}
+
+static int q_rank(const qn_model_config *c, int64_t layer, double *out)
+{
+    return give_unless(!c->latent.q_lora_rank, (double)c->latent.q_lora_rank, out);
+}
+
+static int kv_rank(const qn_model_config *c, int64_t layer, double *out)
+{
+    return give_unless(!c->latent.kv_lora_rank, (double)c->latent.kv_lora_rank, out);
+}
+
+static int latent_head_size(const qn_model_config *c, int64_t layer, double *out)
+{
+    return give_unless(!c->latent.kv_lora_rank,
+                       (double)(c->latent.qk_nope_head_dim + c->latent.qk_rope_head_dim), out);
+}
+
+static int latent_value_size(const qn_model_config *c, int64_t layer, double *out)
+{
+    return give_unless(!c->latent.kv_lora_rank, (double)c->latent.v_head_dim, out);
 }
 
 static int shared_kv_layers(const qn_model_config *c, int64_t layer, double *out)
@@ -148,7 +181,42 @@ static int layer_input(const qn_model_config *c, int64_t layer, double *out)
 
 static int norm_eps(const qn_model_config *c, int64_t layer, double *out)
 {
-    return give((double)c->rms_norm_eps, out);
+    return give_unless(c->layer_norm, (double)c->rms_norm_eps, out);
+}
+
+static int layer_norm_eps(const qn_model_config *c, int64_t layer, double *out)
+{
+    return give_unless(!c->layer_norm, (double)c->rms_norm_eps, out);
+}
+
+/* Where a file may say it at all. */
+static int normed_shares(const qn_model_config *c, int64_t layer, double *out)
+{
+    const qn_family_experts *e = c->family->experts;
+    return give_unless(!c->experts.num_experts || !e || e->norm_topk_prob || e->gguf_norm_topk_prob,
+                       c->experts.norm_topk_prob, out);
+}
+
+/* As llama.cpp numbers them. */
+static int gating(const qn_model_config *c, int64_t layer, double *out)
+{
+    return give_unless(!c->experts.num_experts || c->experts.score == QN_SCORE_SOFTMAX_CHOSEN,
+                       c->experts.score == QN_SCORE_SIGMOID ? 2 : 1, out);
+}
+
+/* What makes score_mscale of the factor; MLA's files have a tenth of it. */
+static int log_multiplier(const qn_model_config *c, int64_t layer, double *out)
+{
+    const qn_rope_config *r = &c->rope[0];
+    const double log_factor = r->type == QN_ROPE_YARN && r->factor > 1 ? 0.1 * log(r->factor) : 0;
+    if (log_factor == 0 || r->score_mscale == 1) return 0;
+    const double all = ((double)r->score_mscale - 1) / log_factor;
+    return give(c->family->latent ? all / 10 : all, out);
+}
+
+static int query_scale(const qn_model_config *c, int64_t layer, double *out)
+{
+    return give_unless(c->query_scale_beta == 0, (double)c->query_scale_beta, out);
 }
 
 /* Where every layer may slide 0 says that none does. */
@@ -163,6 +231,7 @@ static int slides(const qn_model_config *c, int64_t layer, double *out)
 {
     double period = 0;
     int as_assumed = c->family->slide != QN_SLIDE_PERIOD || assumed(c, "sliding_window_pattern", &period);
+    if (c->family->gguf_slides) as_assumed = 0;
     if (!layer_of(c, QN_LAYER_SLIDING)) return 0;
     for (int64_t i = 0; i < c->num_hidden_layers && period > 0; i++)
         as_assumed &= (c->layers[i].kind == QN_LAYER_SLIDING) == ((i + 1) % (int64_t)period != 0);
@@ -192,6 +261,7 @@ static int residual_scale(const qn_model_config *c, int64_t layer, double *out)
 
 static int logit_scale(const qn_model_config *c, int64_t layer, double *out)
 {
+    if (c->family->logit_scale) return give((double)c->logits_scale, out);
     return give_unless(!c->family->multiplied, 1 / (double)c->logits_scale, out);
 }
 
@@ -250,7 +320,9 @@ static int original_positions(const qn_model_config *c, int64_t layer, double *o
 static int rope_attention(const qn_model_config *c, int64_t layer, double *out)
 {
     const qn_rope_config *r = &c->rope[0];
-    const double own = r->type == QN_ROPE_YARN && r->factor > 1 ? 0.1 * log(r->factor) + 1 : 1;
+    double log_scale;
+    const int is_own = r->type == QN_ROPE_YARN && r->factor > 1 && !log_multiplier(c, layer, &log_scale);
+    const double own = is_own ? 0.1 * log(r->factor) + 1 : 1;
     return give_unless(r->type != QN_ROPE_LONG && r->type != QN_ROPE_YARN, (double)r->attention_factor / own,
                        out);
 }
@@ -276,22 +348,31 @@ const qn_gguf_key qn_gguf_keys[] = {
     {"expert_count", "num_experts", QN_GGUF_KEY_INTEGER, experts},
     {"expert_used_count", "num_experts_per_tok", QN_GGUF_KEY_INTEGER, experts_used},
     {"expert_feed_forward_length", "moe_intermediate_size", QN_GGUF_KEY_INTEGER, expert_size},
-    {"expert_shared_count", "n_shared_experts", QN_GGUF_KEY_INTEGER, NULL},
+    {"expert_shared_count", "n_shared_experts", QN_GGUF_KEY_INTEGER, shared_count},
     {"expert_shared_feed_forward_length", "shared_expert_intermediate_size", QN_GGUF_KEY_INTEGER,
      shared_size},
     {"expert_group_count", "n_group", QN_GGUF_KEY_INTEGER, groups},
     {"expert_group_used_count", "topk_group", QN_GGUF_KEY_INTEGER, groups_used},
     {"expert_weights_scale", "routed_scaling_factor", QN_GGUF_KEY_NUMBER, routed_scale},
+    {"expert_weights_norm", "norm_topk_prob", QN_GGUF_KEY_BOOL, normed_shares},
+    {"expert_gating_func", "expert_gating_func", QN_GGUF_KEY_INTEGER, gating},
+    {"nextn_predict_layers", "num_nextn_predict_layers", QN_GGUF_KEY_INTEGER, NULL},
     {"leading_dense_block_count", "first_k_dense_replace", QN_GGUF_KEY_INTEGER, dense_layers},
     {"attention.head_count", "num_attention_heads", QN_GGUF_KEY_INTEGER, heads},
     {"attention.head_count_kv", "num_key_value_heads", QN_GGUF_KEY_PER_LAYER, kv_heads},
     {"attention.key_length", "head_dim", QN_GGUF_KEY_INTEGER, head_size},
-    {"attention.value_length", "v_head_dim", QN_GGUF_KEY_INTEGER, head_size},
+    {"attention.value_length", "v_head_dim", QN_GGUF_KEY_INTEGER, value_size},
     {"attention.key_length_swa", "swa_head_dim", QN_GGUF_KEY_INTEGER, sliding_head_size},
     {"attention.value_length_swa", "swa_v_head_dim", QN_GGUF_KEY_INTEGER, sliding_head_size},
     {"attention.shared_kv_layers", "num_kv_shared_layers", QN_GGUF_KEY_INTEGER, shared_kv_layers},
     {"embedding_length_per_layer_input", "hidden_size_per_layer_input", QN_GGUF_KEY_INTEGER, layer_input},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps", QN_GGUF_KEY_NUMBER, norm_eps},
+    {"attention.layer_norm_epsilon", "rms_norm_eps", QN_GGUF_KEY_NUMBER, layer_norm_eps},
+    {"attention.q_lora_rank", "q_lora_rank", QN_GGUF_KEY_INTEGER, q_rank},
+    {"attention.kv_lora_rank", "kv_lora_rank", QN_GGUF_KEY_INTEGER, kv_rank},
+    {"attention.key_length_mla", "mla_head_dim", QN_GGUF_KEY_INTEGER, latent_head_size},
+    {"attention.value_length_mla", "mla_v_head_dim", QN_GGUF_KEY_INTEGER, latent_value_size},
+    {"attention.temperature_scale", "rope_scaling.llama_4_scaling_beta", QN_GGUF_KEY_NUMBER, query_scale},
     {"attention.sliding_window", "sliding_window", QN_GGUF_KEY_INTEGER, window},
     {"attention.sliding_window_pattern", "sliding_window_pattern", QN_GGUF_KEY_PATTERN, slides},
     {"attention.scale", "attention_scale", QN_GGUF_KEY_NUMBER, attention_scale},
@@ -309,6 +390,8 @@ const qn_gguf_key qn_gguf_keys[] = {
     {"rope.scaling.original_context_length", "rope_scaling.original_max_position_embeddings",
      QN_GGUF_KEY_INTEGER, original_positions},
     {"rope.scaling.attn_factor", "rope_scaling.yarn_attn_factor", QN_GGUF_KEY_NUMBER, rope_attention},
+    {"rope.scaling.yarn_log_multiplier", "rope_scaling.yarn_log_multiplier", QN_GGUF_KEY_NUMBER,
+     log_multiplier},
     {"rope.scaling.yarn_beta_fast", "rope_scaling.beta_fast", QN_GGUF_KEY_NUMBER, beta_fast},
     {"rope.scaling.yarn_beta_slow", "rope_scaling.beta_slow", QN_GGUF_KEY_NUMBER, beta_slow},
 };

@@ -13,6 +13,7 @@ typedef enum {
     QN_GGUF_KEY_PER_LAYER,
     QN_GGUF_KEY_NUMBER,
     QN_GGUF_KEY_STRING,
+    QN_GGUF_KEY_BOOL,
     QN_GGUF_KEY_PATTERN
 } qn_gguf_key_kind;
 

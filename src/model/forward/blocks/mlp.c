@@ -1,11 +1,19 @@
+#include <math.h>
+
 #include "model/forward/blocks/blocks.h"
+
+static float softplus(float x)
+{
+    return x > 20 ? x : log1pf(expf(x));
+}
 
 static qn_array *xielu(qn_scope *s, qn_array *x, const qn_xielu *p)
 {
     qn_array *rest =
         qn_sub(s, qn_unary(s, QN_PRIM_EXPM1, qn_binary(s, QN_PRIM_MINIMUM, x, qn_scalar(s, p->eps))), x);
-    qn_array *curved = qn_where(s, qn_gt(s, x, qn_scalar(s, 0)), qn_scale(s, qn_mul(s, x, x), p->alpha_p),
-                                qn_scale(s, rest, p->alpha_n));
+    qn_array *curved =
+        qn_where(s, qn_gt(s, x, qn_scalar(s, 0)), qn_scale(s, qn_mul(s, x, x), softplus(p->alpha_p)),
+                 qn_scale(s, rest, p->beta + softplus(p->alpha_n)));
     return qn_add(s, curved, qn_scale(s, x, p->beta));
 }
 
