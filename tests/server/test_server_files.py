@@ -2,6 +2,7 @@
 import json
 import os
 import signal
+import sqlite3
 import time
 
 import pytest
@@ -386,3 +387,58 @@ def test_interactive_requests_go_first(tmp_path):
     assert call(s, "POST", f"/v1/batches/{name}/cancel", {})[0] == 200
     ended(s, name)
     assert s.stop() == 0
+
+
+def test_full_queue(tmp_path):
+    """A line that finds the queue full comes again."""
+    s = serve(tmp_path, "--parallel", "1", "--max-queue", "1")
+    batch = ended(s, create(s, [line(str(i)) for i in range(10)])["id"])
+    assert batch["status"] == "completed" and batch["request_counts"]["completed"] == 10
+    assert s.stop() == 0
+
+
+def test_full_store(tmp_path):
+    """A batch whose answers do not fit says so, and the server goes on."""
+    s = serve(tmp_path, "--backend", "mock", "--store-limit", "1M", model="mock")
+    body = {"prompt": "x" * 12000, "max_tokens": 1, "echo": True}
+    batch = ended(s, create(s, [line(str(i), "/v1/completions", body) for i in range(50)], "/v1/completions")["id"])
+    assert batch["status"] == "failed" and batch["failed_at"]
+    assert "--store-limit" in batch["errors"]["data"][0]["message"] or "full" in batch["errors"]["data"][0]["message"]
+    assert call(s, "DELETE", "/v1/files/" + batch["input_file_id"])[0] == 200
+    assert ended(s, create(s, [line("a")])["id"])["status"] == "completed"
+    assert s.stop() == 0
+
+
+def test_expired(tmp_path):
+    """The window ends: what was not computed is an error line."""
+    mock = serve(tmp_path, "--backend", "mock", "--parallel", "1", "--no-look-ahead", model="mock")
+    held = hold(mock)
+    batch = create(mock, [line(str(i)) for i in range(30)])
+    mock.stop(signal.SIGKILL)
+    held.close()
+    db = sqlite3.connect(tmp_path / "store.sqlite")
+    text, = db.execute("SELECT object FROM objects WHERE id=?", [batch["id"]]).fetchone()
+    yesterday = {**json.loads(text), "created_at": batch["created_at"] - 86400}
+    db.execute("UPDATE objects SET object=? WHERE id=?", [json.dumps(yesterday).encode(), batch["id"]])
+    db.commit()
+    db.close()
+    mock = serve(tmp_path, "--backend", "mock", model="mock")
+    batch = ended(mock, batch["id"])
+    assert batch["status"] == "expired" and batch["expired_at"] and batch["request_counts"]["total"] == 30
+    codes = {row["error"]["code"] for row in lines(mock, batch["error_file_id"])}
+    assert codes == {"batch_expired"} and batch["request_counts"]["failed"] > 0
+    assert mock.stop() == 0
+
+
+def test_deleted_input(tmp_path):
+    """A damaged store: the content of an input is gone."""
+    mock = serve(tmp_path, "--backend", "mock", "--parallel", "1", "--no-look-ahead", model="mock")
+    held = hold(mock)
+    batch = create(mock, [line(str(i)) for i in range(30)])
+    mock.stop(signal.SIGKILL)
+    held.close()
+    os.unlink(tmp_path / "files" / batch["input_file_id"])
+    mock = serve(tmp_path, "--backend", "mock", model="mock")
+    batch = ended(mock, batch["id"])
+    assert batch["status"] == "failed" and "there is no file" in batch["errors"]["data"][0]["message"]
+    assert mock.stop() == 0

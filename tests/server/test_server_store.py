@@ -203,6 +203,18 @@ def test_bounded(tmp_path):
     assert mock.stop() == 0
 
 
+def test_larger_than_the_store(tmp_path):
+    """The answer is given all the same, and says that it was not stored."""
+    mock = Server(None, "--backend", "mock", "--store", tmp_path, "--store-limit", "1M")
+    response = ask(mock, metadata={"large": "x" * 1200000}, max_output_tokens=1)
+    assert response["store"] is False and response["output"]
+    (warning,) = response["warnings"]
+    assert warning["param"] == "store" and "--store-limit" in warning["message"]
+    refused(get(mock, response["id"]), 404, "there is no response")
+    assert ask(mock, max_output_tokens=1)["store"] is True
+    assert mock.stop() == 0
+
+
 def test_drain(tmp_path):
     """A response in the background is finished before a draining server ends."""
     mock = Server(None, "--backend", "mock", "--parallel", "1", "--store", tmp_path)

@@ -32,7 +32,7 @@ endif
 # Tests of kernels, parsers and tables reach none of them. A server that SIGTERM stops writes its counts.
 COVERAGE_TESTS ?= $(filter-out $(foreach d,src/base src/format src/quant src/media src/prim src/text src/device/cpu/kernels \
 	tests/kernels tests/devices tests/primitives tests/hostile,$(B)/$(d)/%),$(PLAIN_TESTS))
-COVERAGE_SCRIPTS ?= $(foreach t,api faults history hostile http look_ahead ping start tools,tests/server/test_server_$(t).py) \
+COVERAGE_SCRIPTS ?= $(foreach t,api faults files history hostile http look_ahead ping start store tools,tests/server/test_server_$(t).py) \
 	$(foreach t,bench device doctor models pack,tests/cli/test_cli_$(t).py)
 coverage:
 	$(call need,gcov,gcc)

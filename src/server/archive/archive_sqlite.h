@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <sqlite3.h>
+#include <stdatomic.h>
 
 #include "server/archive/archive.h"
 
@@ -11,9 +12,10 @@ struct qn_archive {
     qn_archive_options options;
     sqlite3 *db;
     int folder, lock_file;
-    pthread_mutex_t lock; /* of the database and of what follows */
-    int64_t upload_bytes; /* of files that arrive */
-    uint64_t n_uploads;
+    pthread_mutex_t lock; /* of the database */
+    atomic_llong
+        upload_bytes; /* of files that arrive: the loop counts them, and must not wait for the lock */
+    atomic_ullong n_uploads;
 };
 
 /* Makes a statement of sql and binds its values: 't' a text (NULL: ""), 'i' an int64_t, 'b' a pointer and a size_t. */

@@ -78,9 +78,7 @@ qn_status qn_upload_begin(qn_archive *s, int is_own, qn_upload **out)
     if (!u) return QN_E_NOMEM;
     u->archive = s;
     u->is_own = is_own;
-    pthread_mutex_lock(&s->lock);
-    snprintf(u->path, sizeof u->path, "incoming/%llu", (unsigned long long)s->n_uploads++);
-    pthread_mutex_unlock(&s->lock);
+    snprintf(u->path, sizeof u->path, "incoming/%llu", atomic_fetch_add(&s->n_uploads, 1));
     u->file = openat(s->folder, u->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (u->file < 0) {
         const qn_status status = io_error(s, "cannot make a file");
@@ -94,16 +92,11 @@ qn_status qn_upload_begin(qn_archive *s, int is_own, qn_upload **out)
 /* Notes bytes of uploads that are under way. */
 static qn_status count(qn_archive *s, int64_t bytes)
 {
-    qn_status status = QN_OK;
-    pthread_mutex_lock(&s->lock);
-    if (bytes > 0 && s->upload_bytes + bytes > s->options.file_bytes_max)
-        status = qn_fail(QN_E_FULL,
-                         "the file, or all files that arrive now, are larger than %lld bytes (--max-file)",
-                         (long long)s->options.file_bytes_max);
-    else
-        s->upload_bytes += bytes;
-    pthread_mutex_unlock(&s->lock);
-    return status;
+    const long long most = s->options.file_bytes_max, before = atomic_fetch_add(&s->upload_bytes, bytes);
+    if (bytes <= 0 || before + bytes <= most) return QN_OK;
+    atomic_fetch_sub(&s->upload_bytes, bytes);
+    return qn_fail(QN_E_FULL,
+                   "the file, or all files that arrive now, are larger than %lld bytes (--max-file)", most);
 }
 
 qn_status qn_upload_take(qn_upload *u, const char *bytes, size_t n)

@@ -49,7 +49,7 @@ static void put_name(qn_buf *out, const char *key, const char *text)
 
 static void put_errors(const qn_batch_info *b, qn_buf *out)
 {
-    if (b->state != QN_BATCH_FAILED) {
+    if (b->state != QN_BATCH_FAILED || !b->ended_s) {
         qn_write_null(out, "errors");
         return;
     }
@@ -77,7 +77,9 @@ void qn_batch_write(const qn_batch_info *b, qn_buf *out)
     put_errors(b, out);
     qn_json_put_text(out, "input_file_id", b->input);
     qn_json_put_text(out, "completion_window", "24h");
-    qn_json_put_text(out, "status", states[b->state]);
+    /* A batch that is about to fail goes on if the server starts again before it has: there may be room then. */
+    qn_json_put_text(out, "status",
+                     states[b->state == QN_BATCH_FAILED && !b->ended_s ? QN_BATCH_IN_PROGRESS : b->state]);
     put_name(out, "output_file_id", b->output);
     put_name(out, "error_file_id", b->errors);
     qn_json_put_int(out, "created_at", b->created_s);

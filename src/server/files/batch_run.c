@@ -42,16 +42,17 @@ struct batch {
     int64_t next_line;
     line *read; /* by the job; NULL: the input has ended */
     qn_status read_status;
+    char read_why[512];
     int is_reading, has_ended;
     /* Lines that are computed, and those that are to be stored. A worker has `storing` and `object` while is_storing. */
     qn_job store_job;
     line *asked, *answered, *storing;
     qn_buf object;
     qn_status store_status;
+    char store_why[512];
     int is_storing, is_changed;
     qn_job end_job;
     int is_ending, is_done;
-    char why[512];
     batch *next;
 };
 
@@ -255,7 +256,7 @@ static void run_read(qn_job *job)
 {
     batch *b = of_read(job);
     b->read_status = read_line(b);
-    if (b->read_status != QN_OK) snprintf(b->why, sizeof b->why, "%s", qn_last_error());
+    if (b->read_status != QN_OK) snprintf(b->read_why, sizeof b->read_why, "%s", qn_last_error());
 }
 
 static void ask(line *l);
@@ -269,7 +270,7 @@ static void read_done(qn_job *job)
     b->is_reading = 0;
     b->read = NULL;
     if (b->read_status != QN_OK) {
-        fail_batch(b, b->why);
+        fail_batch(b, b->read_why);
         b->has_ended = 1;
     } else if (!l) {
         b->has_ended = 1;
@@ -376,7 +377,7 @@ static void run_store(qn_job *job)
 {
     batch *b = of_store(job);
     b->store_status = store(b);
-    if (b->store_status != QN_OK) snprintf(b->why, sizeof b->why, "%s", qn_last_error());
+    if (b->store_status != QN_OK) snprintf(b->store_why, sizeof b->store_why, "%s", qn_last_error());
 }
 
 static void abandon_asked(batch *b);
@@ -391,7 +392,7 @@ static void store_done(qn_job *job)
         *(l->is_error ? &m->n_batch_failures : &m->n_batch_answers) += 1;
     free_lines(&b->storing);
     if (b->store_status != QN_OK) {
-        fail_batch(b, b->why);
+        fail_batch(b, b->store_why);
         b->has_ended = 1;
         free_lines(&b->answered);
         abandon_asked(b);
