@@ -40,22 +40,14 @@ def test_valid(server):
     assert got["openapi"].startswith("3.1.") and len(got["paths"]) > 40
 
 
-def run(server, folder):
-    return subprocess.run(
+def test_schemathesis(server, tmp_path):
+    # One worker: Python 3.11's module ast fails in threads beside each other, and hypothesis uses it.
+    run = subprocess.run(
         [os.path.join(os.path.dirname(sys.executable), "st"), "--config-file", os.path.join(HERE, "schemathesis.toml"),
-         "run", server.url + "/openapi.json", "--workers", "2", "--max-examples", str(N), "--continue-on-failure",
+         "run", server.url + "/openapi.json", "--workers", "1", "--max-examples", str(N), "--continue-on-failure",
          "--request-timeout", "60", "--no-color",
          *(x for name, value in server.headers.items() for x in ("-H", f"{name}: {value}"))],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder)
-
-
-def test_schemathesis(server, tmp_path):
-    for _ in range(3):
-        got = run(server, tmp_path)
-        print(got.stdout)
-        assert "Failures:" not in got.stdout and int(re.search(r"Tested: +(\d+)", got.stdout)[1]) > 40
-        # An error is one of schemathesis itself: Python 3.11's parser gives up within hypothesis now and then.
-        if got.returncode == 0:
-            break
-    assert got.returncode == 0
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path)
+    print(run.stdout)
+    assert run.returncode == 0 and int(re.search(r"Tested: +(\d+)", run.stdout)[1]) > 40
     assert server.request("GET", "/health")[0] == 200
