@@ -1,4 +1,4 @@
-/* Monotonic time. */
+/* Monotonic time, and time of the processor. */
 #ifndef QN_BASE_CLOCK_H
 #define QN_BASE_CLOCK_H
 
@@ -6,5 +6,7 @@
 
 /* Nanoseconds since an arbitrary start; never goes back. */
 int64_t qn_clock_ns(void);
+/* CPU time of the calling thread, in nanoseconds: other programs on the machine do not add to it. */
+int64_t qn_clock_thread_ns(void);
 
 #endif
