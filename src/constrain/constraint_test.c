@@ -215,6 +215,113 @@ static void test_schemas(void **state)
     for (size_t i = 0; i < sizeof examples / sizeof examples[0]; i++) check(&examples[i]);
 }
 
+/* Tokens that hold a whole key or item: the texts that it may not be are told apart as they are byte by byte. */
+static void test_keys_inside_of_tokens(void **state)
+{
+    static const char json[] =
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"{\": 0, \"}\": 1, \"[\": 2, \"]\": 3, \"\\\"\": 4, "
+        "\"a\": 5, "
+        "\"b\": 6, \":\": 7, \"1\": 8, \",\": 9, \"\\\"a\\\"\": 10, \"\\\"b\\\"\": 11, \"\\\"a\\\":\": 12, "
+        "\"\\\"b\\\":\": 13, \"\\\"a\\\":1\": 14, \"\\\"b\\\":1\": 15, \",\\\"a\\\":1\": 16, "
+        "\",\\\"b\\\":1}\": 17, "
+        "\",\\\"a\\\"\": 18, \",\\\"b\\\"]\": 19, \"\\\"\\\":1\": 20, \"\\\"\\\"\": 21, \"\\\"ab\\\":1\": "
+        "22, "
+        "\"\\\"\\\\u0061\\\":1\": 23, \"\\\"\\\\u0062\\\"\": 24, \"\\\"a\\\":\\\"\": 25}, \"merges\": []}, "
+        "\"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": false}, "
+        "\"decoder\": {\"type\": \"ByteLevel\"}, \"added_tokens\": []}";
+    static const struct {
+        const char *schema, *texts[4];
+    } forms[] = {
+        {"{\"type\": \"object\", \"additionalProperties\": {\"type\": \"integer\"}}",
+         {"{", "{\"a\":1", "{\"b\":1,", "{\"\":1,"}},
+        {"{\"type\": \"object\", \"properties\": {\"a\": {\"type\": \"string\"}}, \"additionalProperties\": "
+         "{\"type\": \"integer\"}}",
+         {"{", "{\"b\":1", "{\"b\":1,", "{\"ab\":1,"}},
+        {"{\"type\": \"array\", \"items\": {\"type\": \"string\"}, \"uniqueItems\": true}",
+         {"[", "[\"a\"", "[\"a\",", "[\"b\",\"\","}},
+    };
+    qn_tokenizer *t;
+    qn_vocabulary *v;
+    uint32_t bits;
+    (void)state;
+    if (qn_tokenizer_from_json("tokenizer.json", json, strlen(json), &t) != QN_OK)
+        fail_msg("%s", qn_last_error());
+    assert_int_equal(qn_vocabulary_new(t, NULL, 0, &v), QN_OK);
+    assert_int_equal(qn_vocabulary_mask_words(v), 1);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        qn_constraint_source s = source_of(QN_CONSTRAIN_JSON_SCHEMA, forms[i].schema);
+        qn_constraint *c;
+        assert_int_equal(qn_constraint_new(v, &s, NULL, &c), QN_OK);
+        for (size_t k = 0; k < 4; k++) {
+            qn_matcher *m = begin(c);
+            size_t n_taken;
+            assert_int_equal(
+                qn_matcher_accept_text(m, forms[i].texts[k], strlen(forms[i].texts[k]), &n_taken), QN_OK);
+            assert_int_equal(n_taken, strlen(forms[i].texts[k]));
+            assert_int_equal(qn_matcher_mask(m, &bits), QN_OK);
+            for (int32_t id = 0; id < 26; id++)
+                if (qn_matcher_allows(m, id) != (int)(bits >> id & 1))
+                    fail_msg("%s behind %s: token %d: the mask says %d", forms[i].schema, forms[i].texts[k],
+                             id, (int)(bits >> id & 1));
+            qn_matcher_free(m);
+        }
+        qn_constraint_release(c);
+    }
+    qn_vocabulary_release(v);
+    qn_tokenizer_free(t);
+}
+
+/* Masks of strings pass whole subtrees of tokens by what is known of an automaton in advance. Each bit must be what
+ * steps say, also where some characters above ASCII, some letters or a length are left out. */
+static void test_masks_of_strings(void **state)
+{
+    static const char *const patterns[] = {
+        "^[^ab]*$",
+        "a",
+        "^.*$",
+        "^[^,\\u2028]+x?$",
+        "^\\\\S+$",
+        "^[^\\u0400-\\u04ff\\u4e00-\\u9fff]{0,9}$",
+        "^[\\u4e00-\\u4eff]?[^q]{3,12}$",
+        "^[a-zA-Z0-9_.-]*[^\\u3000-\\u30ff]{0,3}$",
+        "^[\\u0800-\\uffff]*[\\ud800\\udc00-\\udbff\\udfff]?$",
+        "^(ab|[^a])*$",
+        "^[^A-M]*$",
+        "^[\\u0080-\\u00ff]{2}",
+        "^[ -~]{1,6}$",
+        "\\\\n|\\t",
+        "^[^\\\"\\\\\\\\]{0,4}$",
+    };
+    size_t n_ids = qn_tokenizer_vocab_size(tokenizer);
+    uint32_t random = 7;
+    (void)state;
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        char schema[256];
+        size_t n_taken;
+        snprintf(schema, sizeof schema, "{\"type\": \"string\", \"pattern\": \"%s\"}", patterns[i]);
+        qn_constraint *c = compile(QN_CONSTRAIN_JSON_SCHEMA, schema);
+        for (int walk = 0; walk < 6; walk++) {
+            qn_matcher *m = begin(c);
+            assert_int_equal(qn_matcher_accept_text(m, "\"", 1, &n_taken), QN_OK);
+            for (int step = 0; step < 8 && !qn_matcher_is_done(m); step++) {
+                size_t n_allowed = 0;
+                int32_t chosen = -1;
+                assert_int_equal(qn_matcher_mask(m, mask), QN_OK);
+                for (size_t id = 0; id < n_ids; id++) {
+                    int bit = mask[id >> 5] >> (id & 31) & 1;
+                    if (bit != qn_matcher_allows(m, (int32_t)id))
+                        fail_msg("%s: token %zu: the mask says %d", patterns[i], id, bit);
+                    random = random * 1664525u + 1013904223u;
+                    if (bit && random % ++n_allowed == 0) chosen = (int32_t)id;
+                }
+                assert_int_equal(qn_matcher_accept(m, chosen), QN_OK);
+            }
+            qn_matcher_free(m);
+        }
+        qn_constraint_release(c);
+    }
+}
+
 /* A finite set of keys or items may not be used up in the middle of one. */
 static void test_no_dead_ends(void **state)
 {
@@ -560,6 +667,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain),
         cmocka_unit_test(test_schemas),
+        cmocka_unit_test(test_keys_inside_of_tokens),
+        cmocka_unit_test(test_masks_of_strings),
         cmocka_unit_test(test_no_dead_ends),
         cmocka_unit_test(test_forced),
         cmocka_unit_test(test_copies_and_ends),

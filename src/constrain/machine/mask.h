@@ -15,20 +15,33 @@ typedef struct {
 } qn_kept_string;
 
 typedef struct {
+    int32_t *ids;
+    uint32_t n, room;
+} qn_id_list;
+
+typedef struct {
+    int32_t dfa;
+    qn_string_facts facts;
+} qn_kept_facts;
+
+typedef struct {
     qn_vocabulary *v; /* borrowed */
     qn_machine *m;    /* borrowed */
     qn_free_strings *free;
     /* Masks of states: a ring of slots. */
-    uint32_t *kept; /* [n_kept, n_words] */
-    uint32_t *kept_state;
+    uint32_t **kept;      /* [kept_room] of [n_words]; the first n_kept are made */
+    uint32_t *kept_state; /* [kept_room] */
     uint32_t n_kept, kept_room, kept_next;
     qn_kept_string *strings;
     uint32_t n_strings, strings_room;
+    qn_kept_facts *facts; /* of the automata of strings */
+    uint32_t n_facts, facts_room;
     size_t string_bytes, bytes_max;
-    qn_frame *places;   /* [depth_max + 2] of the walk over the vocabulary */
-    uint32_t *suspects; /* nodes of the trie that need a look at each token */
-    uint32_t n_suspects, suspects_room;
-    uint32_t *spare; /* [n_words] */
+    uint8_t *path;       /* [depth_max + 2] */
+    qn_frame *places;    /* [depth_max + 2] of the walk over the vocabulary */
+    qn_id_list suspects; /* tokens that need a step by step look */
+    qn_id_list noted;
+    uint32_t *spare; /* [n_words] 0 between its uses */
 } qn_masks;
 
 /* bytes_max bounds what is kept. */

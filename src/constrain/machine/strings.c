@@ -21,23 +21,27 @@ typedef struct {
     size_t n_tails, room;
 } tail_list;
 
+static qn_status add_tail(tail_list *l, int32_t id, uint32_t depth, uint32_t chars)
+{
+    if (l->n_tails == l->room) {
+        size_t more = l->room ? 2 * l->room : 256;
+        tail *p = qn_realloc(l->tails, more * sizeof *p);
+        if (!p) return QN_E_NOMEM;
+        l->tails = p;
+        l->room = more;
+    }
+    size_t n;
+    const char *text = qn_vocabulary_text(l->v, id, &n);
+    l->tails[l->n_tails++] = (tail){(const unsigned char *)text + depth, (uint32_t)(n - depth), id, chars};
+    return QN_OK;
+}
+
 static qn_status add_tails(tail_list *l, uint32_t node, uint32_t chars)
 {
     const qn_trie_node *nodes = l->v->nodes;
-    for (uint32_t i = node; i < nodes[node].end; i++) {
-        if (nodes[i].id < 0) continue;
-        if (l->n_tails == l->room) {
-            size_t more = l->room ? 2 * l->room : 256;
-            tail *p = qn_realloc(l->tails, more * sizeof *p);
-            if (!p) return QN_E_NOMEM;
-            l->tails = p;
-            l->room = more;
-        }
-        size_t n;
-        const char *text = qn_vocabulary_text(l->v, nodes[i].id, &n);
-        l->tails[l->n_tails++] = (tail){(const unsigned char *)text + nodes[node].depth,
-                                        (uint32_t)(n - nodes[node].depth), nodes[i].id, chars};
-    }
+    for (uint32_t i = node; i < nodes[node].end; i++)
+        for (int32_t id = nodes[i].id; id >= 0; id = l->v->same[id])
+            QN_TRY(add_tail(l, id, nodes[node].depth, chars));
     return QN_OK;
 }
 
@@ -179,7 +183,24 @@ static void free_strings(void *context)
     qn_string_mask_clear(&s->mask);
     qn_dfa_release(s->all);
     qn_free(s->chars);
+    qn_free(s->nodes);
+    qn_free(s->having);
     qn_free(s);
+}
+
+static qn_status find_having(const qn_vocabulary *v, qn_free_strings *s)
+{
+    s->having = qn_calloc(64 * (v->n_words + 1), sizeof *s->having);
+    if (!s->having) return QN_E_NOMEM;
+    for (size_t i = 0; i < v->n_ids; i++) {
+        size_t n;
+        const char *text = qn_vocabulary_text(v, (int32_t)i, &n);
+        if (!(s->mask.inside[i >> 5] >> (i & 31) & 1)) continue;
+        for (size_t k = 0; k < n; k++)
+            s->having[(size_t)qn_kind_of((uint8_t)text[k]) * v->n_words + (i >> 5)] |= UINT32_C(1)
+                                                                                       << (i & 31);
+    }
+    return QN_OK;
 }
 
 static qn_status make_free(const qn_vocabulary *v, qn_free_strings *s)
@@ -188,6 +209,15 @@ static qn_status make_free(const qn_vocabulary *v, qn_free_strings *s)
     s->chars = qn_calloc(v->n_ids + 1, 1);
     if (!s->chars) return QN_E_NOMEM;
     QN_TRY(make_whole(v, s->all, s->all->start, s->chars, &s->mask));
+    s->nodes = qn_calloc(v->n_nodes / 64 + 1, sizeof *s->nodes);
+    if (!s->nodes) return QN_E_NOMEM;
+    for (size_t i = 0; i < v->n_nodes; i++) {
+        int32_t id = v->nodes[i].id;
+        if (id >= 0 && s->mask.inside[id >> 5] >> (id & 31) & 1) s->nodes[i / 64] |= UINT64_C(1) << i % 64;
+    }
+    QN_TRY(find_having(v, s));
+    s->due[2] = qn_dfa_step(s->all, qn_dfa_step(s->all, s->all->start, 0xf1), 0x80);
+    s->due[1] = qn_dfa_step(s->all, s->due[2], 0x80);
     for (size_t i = 0; i < v->n_ids; i++)
         if (s->chars[i] > s->chars_max) s->chars_max = s->chars[i];
     return QN_OK;
@@ -250,56 +280,50 @@ typedef struct {
     const qn_vocabulary *v;
     const qn_free_strings *free;
     const qn_dfa *d;
-    uint32_t *inside, *closing; /* [n_words] */
-    uint64_t *loops; /* [n_states] kinds of bytes after which a state is as it was; QN_KIND_CONTROL: known */
+    qn_string_facts *facts;
+    uint64_t without;      /* kinds of bytes that may not come at the begin, or of which one may not */
+    const uint16_t *plain; /* plain text without them; NULL: not known */
+    int is_flat;           /* plain text may come exactly if it has none of them */
+    uint64_t *inside;  /* [n_nodes] bits of nodes inside of the string, if they are inside of a free one */
+    uint32_t *closing; /* [n_words] */
     place *places;
-    int is_dense; /* inside began as that of free strings: what is not of it is cleared */
 } picking;
 
-/* Characters above ASCII come back to a state if all do that free strings have: their automaton is walked in
- * step. */
-static int all_return(const picking *p, int32_t state, int32_t home, int32_t free_state)
+static void take_nodes(picking *p, uint32_t begin, uint32_t end)
 {
-    const qn_dfa *all = p->free->all;
-    for (int b = 0x7f; b < 0x100; b++) {
-        /* Neighbours that both automata take for the same are one. */
-        if (b > 0x7f && all->class_of[b] == all->class_of[b - 1] &&
-            p->d->class_of[b] == p->d->class_of[b - 1])
-            continue;
-        int32_t free_to = qn_dfa_step(all, free_state, (uint8_t)b);
-        if (!free_to) continue;
-        int32_t to = qn_dfa_step(p->d, state, (uint8_t)b);
-        if (!to) return 0;
-        if (free_to == all->start ? to != home : !all_return(p, to, home, free_to)) return 0;
+    uint32_t w = begin / 64, last = (end - 1) / 64;
+    uint64_t head = ~UINT64_C(0) << begin % 64, tail = ~UINT64_C(0) >> (63 - (end - 1) % 64);
+    if (w == last) {
+        p->inside[w] |= head & tail;
+        return;
     }
-    return 1;
+    p->inside[w++] |= head;
+    while (w < last) p->inside[w++] = ~UINT64_C(0);
+    p->inside[w] |= tail;
 }
 
-static const uint64_t known = UINT64_C(1) << QN_KIND_CONTROL;
-
-static uint64_t loops_of(picking *p, int32_t state)
+/* 1: all text below a node that free strings take as it is may come. from: before the node's byte; at: behind it. */
+static int passes(const picking *p, uint32_t node, const place *from, const place *at)
 {
-    if (p->loops[state]) return p->loops[state] & ~known;
-    uint64_t changes = 0;
-    for (int b = 0x20; b < 0x7f; b++)
-        if (qn_dfa_step(p->d, state, (uint8_t)b) != state) changes |= UINT64_C(1) << qn_kind_of((uint8_t)b);
-    if (!all_return(p, state, state, p->free->all->start)) changes |= UINT64_C(1) << QN_KIND_HIGH;
-    changes |= UINT64_C(1) << QN_KIND_ESCAPE;
-    p->loops[state] = ~changes | known;
-    return ~changes & ~known;
+    const qn_dfa *d = p->d, *all = p->free->all;
+    const uint64_t kinds = p->v->nodes[node].below;
+    if (kinds >> QN_KIND_CONTROL || at->escape > 3) return 0;
+    if (p->plain && p->v->nodes[node].height <= p->plain[at->state] && !(kinds & p->without)) return 1;
+    int32_t home = at->state;
+    if (at->escape) {
+        int32_t beside =
+            from->escape ? p->free->due[at->escape] : qn_dfa_step(all, all->start, p->v->nodes[node].byte);
+        home = beside ? qn_string_home(p->facts, d, all, at->state, beside) : 0;
+        if (!home) return 0;
+    }
+    return d->flags[home] & QN_DFA_ALL || !(kinds & qn_string_changes(p->facts, d, all, home));
 }
 
-static void clear_subtree(picking *p, uint32_t node)
+/* 1: all below a node, and itself, is plain text, of a string where that needs no look. */
+static inline int is_flat(const picking *p, const qn_trie_node *node, const place *from)
 {
-    for (uint32_t i = node; i < p->v->nodes[node].end; i++)
-        for (int32_t id = p->v->nodes[i].id; id >= 0; id = p->v->same[id])
-            p->inside[id >> 5] &= ~(UINT32_C(1) << (id & 31));
-}
-
-static void take_node(picking *p, uint32_t i)
-{
-    for (int32_t id = p->v->nodes[i].id; id >= 0; id = p->v->same[id])
-        p->inside[id >> 5] |= p->free->mask.inside[id >> 5] & (UINT32_C(1) << (id & 31));
+    return p->is_flat && from->escape <= 3 &&
+           !((node->below | UINT64_C(1) << qn_kind_of(node->byte)) >> QN_KIND_CONTROL);
 }
 
 static void pick(picking *p, int32_t state)
@@ -309,39 +333,76 @@ static void pick(picking *p, int32_t state)
     p->places[0] = (place){.state = state};
     for (uint32_t i = 1; i < nodes[0].end;) {
         const qn_trie_node *node = &nodes[i];
-        place at = p->places[node->depth - 1];
+        const place *from = &p->places[node->depth - 1];
+        place at = *from;
+        if (is_flat(p, node, from)) {
+            i = node->end;
+            continue;
+        }
         qn_escape_result r = qn_escape_step(d, &at.state, &at.escape, node->byte);
         if (r == QN_ESCAPE_DEAD || r == QN_ESCAPE_CLOSE) {
-            if (p->is_dense) clear_subtree(p, i);
             if (r == QN_ESCAPE_CLOSE && (d->flags[at.state] & QN_DFA_ACCEPTS))
                 for (uint32_t k = i; k < node->end; k++) qn_trie_mark(p->v, &nodes[k], p->closing);
             i = node->end;
             continue;
         }
         p->places[node->depth] = at;
-        /* Is all below plain text that changes nothing? */
-        int passes = 0;
-        if (node->end > i + 1 && at.escape == 0) {
-            uint64_t kinds = p->v->below[i];
-            if (d->flags[at.state] & QN_DFA_ALL)
-                passes = !(kinds >> QN_KIND_CONTROL);
-            else
-                passes = !(kinds & ~loops_of(p, at.state));
-        }
-        uint32_t end = passes ? node->end : i + 1;
-        if (!p->is_dense)
-            for (uint32_t k = i; k < end; k++) take_node(p, k);
+        uint32_t end = node->end > i + 1 && passes(p, i, from, &at) ? node->end : i + 1;
+        take_nodes(p, i, end);
         i = end;
     }
 }
 
-/* 1: most of the vocabulary's trie stays inside the string. */
-static int is_dense(const qn_vocabulary *v, const qn_dfa *d, int32_t state)
+static void flip_tokens(const picking *p, uint64_t flip, uint32_t *inside)
 {
-    size_t in = 0;
-    for (uint32_t i = 1; i < v->nodes[0].end; i = v->nodes[i].end)
-        if (qn_dfa_step(d, state, v->nodes[i].byte)) in += v->nodes[i].end - i;
-    return in > v->n_nodes / 2;
+    const qn_vocabulary *v = p->v;
+    for (size_t w = 0; w <= v->n_nodes / 64; w++) {
+        for (uint64_t bits = (p->inside[w] ^ flip) & p->free->nodes[w]; bits; bits &= bits - 1) {
+            int32_t id = v->nodes[w * 64 + (size_t)__builtin_ctzll(bits)].id;
+            inside[id >> 5] ^= UINT32_C(1) << (id & 31);
+        }
+    }
+}
+
+/* The bits of the nodes' tokens, from none or from those of free strings, whichever are nearer. */
+static void list_inside(const picking *p, uint32_t *inside)
+{
+    size_t n_in = 0, n_free = 0;
+    for (size_t w = 0; w <= p->v->n_nodes / 64; w++) {
+        n_in += (size_t)__builtin_popcountll(p->inside[w] & p->free->nodes[w]);
+        n_free += (size_t)__builtin_popcountll(p->free->nodes[w]);
+    }
+    int is_dense = n_in > n_free / 2;
+    if (is_dense) memcpy(inside, p->free->mask.inside, p->v->n_words * sizeof *inside);
+    flip_tokens(p, is_dense ? ~UINT64_C(0) : 0, inside);
+}
+
+/* Tokens of plain text without some kinds, and those that the walk found. The walk took tokens of plain text, too,
+ * where others with an escape begin like them. */
+static void list_flat(const picking *p, uint32_t *inside)
+{
+    size_t n = p->v->n_words;
+    uint32_t *escaped = inside;
+    const uint32_t *having = p->free->having + (size_t)QN_KIND_ESCAPE * n;
+    flip_tokens(p, 0, escaped);
+    for (size_t i = 0; i < n; i++)
+        inside[i] = (escaped[i] & having[i]) | (p->free->mask.inside[i] & ~having[i]);
+    for (int kind = 0; kind < QN_KIND_CONTROL; kind++) {
+        if (!(p->without >> kind & 1)) continue;
+        const uint32_t *of_kind = p->free->having + (size_t)kind * n;
+        for (size_t i = 0; i < n; i++) inside[i] &= ~of_kind[i] | having[i];
+    }
+}
+
+/* What plain text may come. */
+static qn_status ask_plain(picking *p, int32_t state)
+{
+    const qn_dfa *d = p->d, *all = p->free->all;
+    p->without = qn_string_dead(d, all, state);
+    QN_TRY(qn_string_plain(p->facts, d, all, p->without, &p->plain));
+    p->is_flat = p->plain && p->plain[state] == QN_PLAIN_ANY &&
+                 qn_string_is_closed(p->facts, d, all, p->without, state);
+    return QN_OK;
 }
 
 /* The tails of free strings, and of their tokens those that close this one. */
@@ -375,22 +436,24 @@ static qn_status pick_tails(const picking *p, qn_string_mask *out)
 }
 
 qn_status qn_string_mask_make(const qn_vocabulary *v, const qn_free_strings *free, const qn_dfa *d,
-                              int32_t state, qn_string_mask *out)
+                              qn_string_facts *facts, int32_t state, qn_string_mask *out)
 {
     size_t n = v->n_words + 1;
-    picking p = {.v = v, .free = free, .d = d, .is_dense = is_dense(v, d, state)};
-    qn_string_mask made = {.inside = p.inside = qn_calloc(n, sizeof *p.inside)};
+    picking p = {.v = v, .free = free, .d = d, .facts = facts};
+    qn_string_mask made = {.inside = qn_calloc(n, sizeof *made.inside)};
+    p.inside = qn_calloc(v->n_nodes / 64 + 1, sizeof *p.inside);
     p.closing = qn_calloc(n, sizeof *p.closing);
-    p.loops = qn_calloc((size_t)d->n_states, sizeof *p.loops);
     p.places = qn_alloc_array(v->depth_max + 1, sizeof *p.places);
-    qn_status status = p.inside && p.closing && p.loops && p.places ? QN_OK : QN_E_NOMEM;
+    qn_status status = made.inside && p.inside && p.closing && p.places ? QN_OK : QN_E_NOMEM;
+    if (status == QN_OK) status = ask_plain(&p, state);
     if (status == QN_OK) {
-        if (p.is_dense) memcpy(p.inside, free->mask.inside, v->n_words * sizeof *p.inside);
         pick(&p, state);
+        (p.is_flat ? list_flat : list_inside)(&p, made.inside);
+        qn_trie_spread(v, made.inside);
         status = pick_tails(&p, &made);
     }
+    qn_free(p.inside);
     qn_free(p.closing);
-    qn_free(p.loops);
     qn_free(p.places);
     if (status != QN_OK) {
         qn_string_mask_clear(&made);

@@ -7,6 +7,7 @@
 #define QN_CONSTRAIN_MACHINE_STRINGS_H
 
 #include "constrain/automaton/dfa.h"
+#include "constrain/machine/string_facts.h"
 #include "constrain/machine/trie.h"
 
 typedef struct {
@@ -29,7 +30,12 @@ enum { QN_CHARS_MAX = 255 };
 /* Strings without a rule, for counted ones: shared by all constraints of a vocabulary. */
 typedef struct {
     qn_dfa *all;
+    int32_t due
+        [4]; /* the states of `all` where so many bytes of a character are due, behind its second; 0 unused */
     qn_string_mask mask;
+    uint32_t *having; /* [64, n_words] of those that stay inside: the tokens that have a byte of a kind */
+    uint64_t
+        *nodes; /* [n_nodes] a bit for each node of the vocabulary's trie with a token that stays inside */
     uint8_t *chars;     /* [n_ids] of tokens that stay inside: begun characters, QN_CHARS_MAX at most */
     uint32_t chars_max; /* of any token */
     _Atomic(uint32_t *)
@@ -42,9 +48,9 @@ qn_status qn_vocabulary_strings(qn_vocabulary *v, qn_free_strings **out);
 qn_status qn_free_strings_within(const qn_vocabulary *v, qn_free_strings *s, uint32_t room,
                                  const uint32_t **out);
 /* The mask of a state of an automaton at a character's begin. It shares the tails of the free strings, which
- * must outlive it. */
+ * must outlive it. facts: of the automaton, and learns. */
 qn_status qn_string_mask_make(const qn_vocabulary *v, const qn_free_strings *free, const qn_dfa *d,
-                              int32_t state, qn_string_mask *out);
+                              qn_string_facts *facts, int32_t state, qn_string_mask *out);
 void qn_string_mask_clear(qn_string_mask *s);
 
 #endif

@@ -91,9 +91,15 @@ static void link_nodes(qn_vocabulary *v, const entry *entries, size_t n, uint32_
         if (depth == 0) break;
     }
     /* From behind, children come before their parents. */
-    for (uint32_t i = n_nodes; i-- > 0;)
-        for (uint32_t k = i + 1; k < v->nodes[i].end; k = v->nodes[k].end)
-            v->below[i] |= v->below[k] | UINT64_C(1) << qn_kind_of(v->nodes[k].byte);
+    for (uint32_t i = n_nodes; i-- > 0;) {
+        int32_t id = v->nodes[i].id;
+        if (id >= 0 && v->same[id] >= 0) v->twins[v->n_twins++] = id;
+        for (uint32_t k = i + 1; k < v->nodes[i].end; k = v->nodes[k].end) {
+            v->nodes[i].below |= v->nodes[k].below | UINT64_C(1) << qn_kind_of(v->nodes[k].byte);
+            if (v->nodes[i].height <= v->nodes[k].height)
+                v->nodes[i].height = (uint16_t)(v->nodes[k].height + 1);
+        }
+    }
 }
 
 static qn_status make_trie(qn_vocabulary *v)
@@ -113,10 +119,10 @@ static qn_status make_trie(qn_vocabulary *v)
     for (size_t i = 0; i < n; i++)
         v->n_nodes += entries[i].n - (i ? common(&entries[i - 1], &entries[i]) : 0);
     v->nodes = qn_alloc_array(v->n_nodes, sizeof *v->nodes);
-    v->below = qn_calloc(v->n_nodes, sizeof *v->below);
+    v->twins = qn_alloc_array(n + 1, sizeof *v->twins);
     uint32_t *open = qn_alloc_array(v->depth_max + 1, sizeof *open);
-    if (v->nodes && v->below && open) link_nodes(v, entries, n, open);
-    qn_status status = v->nodes && v->below && open ? QN_OK : QN_E_NOMEM;
+    qn_status status = v->nodes && v->twins && open ? QN_OK : QN_E_NOMEM;
+    if (status == QN_OK) link_nodes(v, entries, n, open);
     qn_free(open);
     qn_free(entries);
     return status;
@@ -169,7 +175,7 @@ void qn_vocabulary_release(qn_vocabulary *v)
     if (!v || atomic_fetch_sub_explicit(&v->n_references, 1, memory_order_acq_rel) != 1) return;
     qn_vocabulary_strings_free(v);
     qn_free(v->nodes);
-    qn_free(v->below);
+    qn_free(v->twins);
     qn_free(v->same);
     qn_free(v->text);
     qn_free(v->offset);
@@ -184,6 +190,7 @@ size_t qn_vocabulary_mask_words(const qn_vocabulary *v)
 
 size_t qn_vocabulary_bytes(const qn_vocabulary *v)
 {
-    return sizeof *v + v->n_nodes * (sizeof *v->nodes + sizeof *v->below) +
-           v->n_ids * (sizeof *v->same + sizeof *v->offset) + (v->offset ? v->offset[v->n_ids] : 0);
+    return sizeof *v + v->n_nodes * sizeof *v->nodes +
+           v->n_ids * (sizeof *v->same + sizeof *v->twins + sizeof *v->offset) +
+           (v->offset ? v->offset[v->n_ids] : 0);
 }
