@@ -210,6 +210,17 @@ static void test_schemas(void **state)
          "2}",
          {"[1, 12, true]", "[true,12]", "[12.0, 1]"},
          {"[1]", "[1,12,true,1]", "[1,1]"}},
+        {0,
+         "{\"$schema\": \"http://json-schema.org/draft-07/schema#\", \"type\": \"string\", "
+         "\"contentEncoding\": "
+         "\"base64\", \"contentMediaType\": \"image/png\"}",
+         {"\"\"", "\"YWJj\"", "\"YWJjYQ==\""},
+         {"\"%\"", "\"YWJ\"", "\"YQ==YWJj\""}},
+        {0,
+         "{\"type\": \"string\", \"contentEncoding\": \"base64\", \"contentMediaType\": "
+         "\"application/json\"}",
+         {"\"%\""},
+         {"1"}},
         {0, "{\"format\": \"date\", \"type\": \"string\"}", {"\"2024-02-29\""}, {"\"2023-02-29\"", "\"x\""}},
     };
     for (size_t i = 0; i < sizeof examples / sizeof examples[0]; i++) check(&examples[i]);
@@ -531,6 +542,11 @@ static void refused(qn_constraint_kind kind, const char *text, size_t n, const q
 static void test_refusals(void **state)
 {
     static const char *const schemas[][2] = {
+        {"{\"$schema\": \"http://json-schema.org/draft-07/schema#\", \"contentMediaType\": "
+         "\"application/json\"}",
+         "contentMediaType"},
+        {"{\"allOf\": [{\"contains\": {\"const\": 1}}, {\"contains\": {\"const\": 2}, \"maxContains\": 1}]}",
+         "contains"},
         {"false", "no value"},
         {"[]", "schema"},
         {"{\"type\": \"strnig\"}", "strnig"},

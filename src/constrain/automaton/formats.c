@@ -334,3 +334,14 @@ qn_status qn_dfa_format(const char *name, const qn_dfa_limits *limits, qn_dfa **
     qn_dfa_work_end(&w);
     return s;
 }
+
+qn_status qn_dfa_content(const char *keyword, const char *value, const qn_dfa_limits *limits, qn_dfa **out)
+{
+    static const char base64[] =
+        "(?:[A-Za-z0-9+/]{4}(?:\\r?\\n)?)*(?:(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)(?:\\r?\\n)?)?";
+    if (!strcmp(keyword, "contentEncoding") && !strcmp(value, "base64"))
+        return qn_dfa_regex(base64, sizeof base64 - 1, QN_REGEX_WHOLE, limits, out);
+    if (!strcmp(keyword, "contentMediaType") && !strcmp(value, "application/json"))
+        return qn_fail(QN_E_UNSUPPORTED, "what is JSON is not a regular language");
+    return qn_fail(QN_E_NOT_FOUND, "%s %.60s is an annotation", keyword, value);
+}

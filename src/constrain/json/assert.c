@@ -393,6 +393,11 @@ qn_status qn_schema_assert(qn_compiler *k, qn_case *c, const json_t *s, uint32_t
         QN_TRY(add_bounds(&p, QN_FACT_LENGTH, "minLength", "maxLength"));
         QN_TRY(assert_pattern(&p, "pattern"));
         QN_TRY(assert_pattern(&p, "format"));
+        /* The suite of draft 7 holds the content of strings to what is said of it; later drafts do not. */
+        if (k->doc.draft == QN_DRAFT_7) {
+            QN_TRY(assert_pattern(&p, "contentEncoding"));
+            QN_TRY(assert_pattern(&p, "contentMediaType"));
+        }
     }
     if (c->types & QN_TYPE_OBJECT) QN_TRY(assert_object(&p));
     if (c->types & QN_TYPE_ARRAY) QN_TRY(assert_array(&p));

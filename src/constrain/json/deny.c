@@ -131,9 +131,9 @@ static qn_status put_bounds(denial *d, uint32_t type, qn_fact_kind kind, const c
 
 static qn_status deny_strings(denial *d)
 {
-    static const char *const keywords[] = {"pattern", "format"};
+    static const char *const keywords[] = {"pattern", "format", "contentEncoding", "contentMediaType"};
     QN_TRY(put_bounds(d, QN_TYPE_STRING, QN_FACT_LENGTH, "minLength", "maxLength"));
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < (d->k->doc.draft == QN_DRAFT_7 ? 4 : 2); i++) {
         const char *pattern = json_string_value(json_object_get(d->s, keywords[i]));
         if (!pattern) continue;
         int32_t dfa;

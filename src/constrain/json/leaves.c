@@ -197,11 +197,11 @@ qn_status qn_dfa_without(qn_compiler *k, int32_t a, int32_t b, int32_t *out)
 qn_status qn_pattern_dfa(qn_compiler *k, const json_t *at, const char *keyword, const char *pattern,
                          int32_t *out)
 {
-    int is_format = strcmp(keyword, "format") == 0;
+    int is_format = strcmp(keyword, "format") == 0, is_content = strncmp(keyword, "content", 7) == 0;
     size_t n = strlen(pattern);
     char *key = qn_arena_alloc(&k->arena, n + 2);
     if (!key) return QN_E_NOMEM;
-    key[0] = is_format ? 'f' : 'p';
+    key[0] = is_format ? 'f' : is_content ? keyword[7] : 'p'; /* E or M */
     memcpy(key + 1, pattern, n + 1);
     int64_t known;
     if (qn_map_get(k->dfa_of, key, n + 1, &known)) {
@@ -209,11 +209,13 @@ qn_status qn_pattern_dfa(qn_compiler *k, const json_t *at, const char *keyword, 
         return QN_OK;
     }
     qn_dfa *d;
-    qn_status status = is_format ? qn_dfa_format(pattern, &k->p->dfa_limits, &d)
-                                 : qn_dfa_regex(pattern, n, QN_REGEX_SEARCH, &k->p->dfa_limits, &d);
+    qn_status status = is_format    ? qn_dfa_format(pattern, &k->p->dfa_limits, &d)
+                       : is_content ? qn_dfa_content(keyword, pattern, &k->p->dfa_limits, &d)
+                                    : qn_dfa_regex(pattern, n, QN_REGEX_SEARCH, &k->p->dfa_limits, &d);
     if (status == QN_E_NOT_FOUND) {
         *out = QN_NONE;
-        QN_TRY(qn_compiler_note(k, at, keyword, "no format of the drafts: not enforced"));
+        QN_TRY(qn_compiler_note(k, at, keyword,
+                                is_content ? "is an annotation" : "no format of the drafts: not enforced"));
     } else if (status != QN_OK) {
         return qn_compiler_refuse_as(k, status, at, keyword);
     } else {

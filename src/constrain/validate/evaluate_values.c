@@ -150,8 +150,8 @@ static int check_text(qn_run *r, const qn_keyword_use *u, const qn_value *v)
     if (!r->report) return 0;
     shown value = {0}, must = {0};
     qn_run_fail(r, u, v,
-                u->kind == QN_KEYWORD_FORMAT ? "is %s, which has not the format %s"
-                                             : "is %s, which does not match %s",
+                qn_keyword_is_format((qn_keyword)u->kind) ? "is %s, which has not the format %s"
+                                                          : "is %s, which does not match %s",
                 show(&value, v), show(&must, u->value));
     qn_buf_free(&value.text);
     qn_buf_free(&must.text);
@@ -171,6 +171,8 @@ int qn_run_plain(qn_run *r, const qn_subschema *s, const qn_keyword_use *u, cons
     case QN_KEYWORD_MIN_LENGTH:
     case QN_KEYWORD_PATTERN:
     case QN_KEYWORD_FORMAT:
+    case QN_KEYWORD_CONTENT_ENCODING:
+    case QN_KEYWORD_CONTENT_MEDIA_TYPE:
         return check_text(r, u, v);
     default:
         return check_number(r, s, u, v);

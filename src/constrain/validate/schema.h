@@ -60,6 +60,8 @@ typedef enum {
     X(MIN_LENGTH, "minLength", COUNT, ALL)                                 \
     X(PATTERN, "pattern", PATTERN, ALL)                                    \
     X(FORMAT, "format", FORMAT, ALL)                                       \
+    X(CONTENT_ENCODING, "contentEncoding", FORMAT, QN_DRAFT_7)             \
+    X(CONTENT_MEDIA_TYPE, "contentMediaType", FORMAT, QN_DRAFT_7)          \
     X(MAX_ITEMS, "maxItems", COUNT, ALL)                                   \
     X(MIN_ITEMS, "minItems", COUNT, ALL)                                   \
     X(UNIQUE_ITEMS, "uniqueItems", BOOLEAN, ALL)                           \
@@ -98,6 +100,12 @@ typedef enum {
 #undef QN_KEYWORD_ENUM
         QN_KEYWORD_COUNT
 } qn_keyword;
+
+static inline int qn_keyword_is_format(qn_keyword kind)
+{
+    return kind == QN_KEYWORD_FORMAT || kind == QN_KEYWORD_CONTENT_ENCODING ||
+           kind == QN_KEYWORD_CONTENT_MEDIA_TYPE;
+}
 
 typedef struct qn_subschema qn_subschema;
 typedef struct qn_resource qn_resource;
@@ -167,10 +175,10 @@ struct qn_schema {
     const qn_value *document;
     qn_subschema *root, *first, *last;
     size_t n_anchors;
-    qn_map *by_node;            /* address of a value -> its subschema */
-    qn_map *by_uri;             /* -> resource */
-    qn_map *patterns, *formats; /* text -> index into automata */
-    qn_dfa **automata;          /* counted */
+    qn_map *by_node;                        /* address of a value -> its subschema */
+    qn_map *by_uri;                         /* -> resource */
+    qn_map *patterns, *formats, *encodings; /* text -> index into automata */
+    qn_dfa **automata;                      /* counted */
     size_t n_automata, automata_room, automata_bytes;
     qn_schema_note *notes;
     size_t n_notes, notes_room;
@@ -196,7 +204,7 @@ qn_status qn_schema_add_anchor(qn_schema *s, qn_resource *r, const qn_value *key
                                size_t n, int is_dynamic, qn_subschema *schema);
 /* schema_automata.c */
 qn_status qn_schema_automaton(qn_schema *s, const qn_value *keyword, const char *text, size_t n,
-                              int is_format, qn_dfa **out);
+                              qn_keyword kind, qn_dfa **out);
 qn_status qn_schema_add_note(qn_schema *s, const qn_value *keyword, const char *fmt, ...) QN_PRINTF(3, 4);
 
 #endif

@@ -28,12 +28,23 @@ static qn_status keep(qn_schema *s, qn_map *by_text, const char *text, size_t n,
     return QN_OK;
 }
 
-qn_status qn_schema_automaton(qn_schema *s, const qn_value *keyword, const char *text, size_t n,
-                              int is_format, qn_dfa **out)
+static qn_status make_format(qn_keyword kind, const char *text, const qn_dfa_limits *limits, qn_dfa **out)
 {
-    qn_map *by_text = is_format ? s->formats : s->patterns;
+    if (kind == QN_KEYWORD_FORMAT) return qn_dfa_format(text, limits, out);
+    return qn_dfa_content(kind == QN_KEYWORD_CONTENT_ENCODING ? "contentEncoding" : "contentMediaType", text,
+                          limits, out);
+}
+
+qn_status qn_schema_automaton(qn_schema *s, const qn_value *keyword, const char *text, size_t n,
+                              qn_keyword kind, qn_dfa **out)
+{
+    int is_format = qn_keyword_is_format(kind);
+    qn_map *by_text = kind == QN_KEYWORD_PATTERN  ? s->patterns
+                      : kind == QN_KEYWORD_FORMAT ? s->formats
+                                                  : s->encodings;
     int64_t known;
-    if (qn_map_get(by_text, text, n, &known)) {
+    /* No media type has an automaton. */
+    if (kind != QN_KEYWORD_CONTENT_MEDIA_TYPE && qn_map_get(by_text, text, n, &known)) {
         *out = s->automata[known];
         return QN_OK;
     }
@@ -46,10 +57,11 @@ qn_status qn_schema_automaton(qn_schema *s, const qn_value *keyword, const char 
                                 s->n_automata < AUTOMATA_LARGE ? steps_max : steps_max / OTHERS_SHARE + 1};
     qn_dfa *automaton = NULL;
     qn_status status = is_format
-                           ? strlen(text) < n ? QN_E_NOT_FOUND : qn_dfa_format(text, &limits, &automaton)
+                           ? strlen(text) < n ? QN_E_NOT_FOUND : make_format(kind, text, &limits, &automaton)
                            : qn_dfa_regex(text, n, QN_REGEX_SEARCH, &limits, &automaton);
     if (is_format && status == QN_E_NOT_FOUND)
-        return qn_schema_add_note(s, keyword, "\"%.100s\" is an annotation: no format of the drafts", text);
+        return qn_schema_add_note(s, keyword, "\"%.100s\" is an annotation%s", text,
+                                  kind == QN_KEYWORD_FORMAT ? ": no format of the drafts" : "");
     if (status == QN_E_NOMEM) return status;
     if (status != QN_OK) {
         char why[300];

@@ -62,7 +62,7 @@ const char *qn_schema_keyword(const qn_schema *s, size_t i, size_t *n_uses)
     *n_uses = 0;
     for (const qn_subschema *of = s->first; of; of = of->next) {
         const qn_keyword_use *u = qn_subschema_get(of, (qn_keyword)i);
-        *n_uses += u && (i != QN_KEYWORD_FORMAT || u->automaton);
+        *n_uses += u && (!qn_keyword_is_format((qn_keyword)i) || u->automaton);
     }
     return keywords[i].name;
 }
@@ -236,7 +236,8 @@ static qn_status read_patterns(qn_schema *s, qn_keyword_use *u)
     if (!u->patterns) return qn_fail_nomem(u->value->n);
     for (uint32_t i = 0; i < u->value->n; i++) {
         const qn_value *child = &u->value->children[i];
-        QN_TRY(qn_schema_automaton(s, child, child->key, child->key_bytes, 0, &u->patterns[i]));
+        QN_TRY(
+            qn_schema_automaton(s, child, child->key, child->key_bytes, QN_KEYWORD_PATTERN, &u->patterns[i]));
     }
     return QN_OK;
 }
@@ -290,7 +291,7 @@ static qn_status read_use(qn_schema *s, qn_keyword_use *u, qn_resource *r)
     case QN_SHAPE_PATTERN:
     case QN_SHAPE_FORMAT:
         if (v->kind != QN_VALUE_STRING) return must_be(v, "a string");
-        return qn_schema_automaton(s, v, v->text, v->n, u->kind == QN_KEYWORD_FORMAT, &u->automaton);
+        return qn_schema_automaton(s, v, v->text, v->n, (qn_keyword)u->kind, &u->automaton);
     case QN_SHAPE_BOOLEAN:
         return v->kind == QN_VALUE_BOOLEAN ? QN_OK : must_be(v, "a boolean");
     case QN_SHAPE_NAMES:
@@ -428,7 +429,8 @@ static qn_status read_members(qn_schema *s, qn_subschema *of, qn_resource *r)
         } else if (kind >= 0 && (keywords[kind].drafts & r->draft)) {
             if (kind != QN_KEYWORD_DEFINITIONS || !ref_alone)
                 of->uses[of->n_uses++] = (qn_keyword_use){.kind = (uint8_t)kind, .value = v};
-        } else if (kind >= 0) {
+        } else if (kind >= 0 && kind != QN_KEYWORD_CONTENT_ENCODING &&
+                   kind != QN_KEYWORD_CONTENT_MEDIA_TYPE) {
             QN_TRY(qn_schema_add_note(s, v, "is no keyword of %s", draft_name(r->draft)));
         } else if (!strncmp(v->key, "content", 7)) {
             QN_TRY(qn_schema_add_note(s, v, "is an annotation: the content of strings is not looked at"));

@@ -47,8 +47,10 @@ qn_status qn_schema_open(const char *text, size_t n, const qn_schema_limits *lim
     s->by_uri = qn_map_new(8);
     s->patterns = qn_map_new(8);
     s->formats = qn_map_new(8);
-    qn_status status =
-        s->by_node && s->by_uri && s->patterns && s->formats ? read_schema(s, text, n) : QN_E_NOMEM;
+    s->encodings = qn_map_new(1);
+    qn_status status = s->by_node && s->by_uri && s->patterns && s->formats && s->encodings
+                           ? read_schema(s, text, n)
+                           : QN_E_NOMEM;
     if (status != QN_OK) {
         qn_schema_close(s);
         return status;
@@ -67,6 +69,7 @@ void qn_schema_close(qn_schema *s)
     qn_map_free(s->by_uri);
     qn_map_free(s->patterns);
     qn_map_free(s->formats);
+    qn_map_free(s->encodings);
     qn_arena_clear(&s->arena);
     qn_free(s);
 }

@@ -162,6 +162,9 @@ static const example examples[] = {
     {"{\"format\":\"date\"}", {"\"2024-02-29\"", "1"}, {"\"2023-02-29\"", "\"x\""}},
     {"{\"format\":\"no-such\",\"x-y\":1}", {"\"a\"", "1"}, {NULL}},
     {"{\"contentEncoding\":\"base64\",\"contentSchema\":false}", {"\"%\""}, {NULL}},
+    {"{" D7 "\"contentEncoding\":\"base64\",\"contentMediaType\":\"base64\"}",
+     {"\"\"", "\"YWI=\"", "\"YWJj\\r\\nYQ==\\n\"", "1"},
+     {"\"%\"", "\"YWI\"", "\"YWI=YWJj\"", "\"=\""}},
 };
 
 static void test_examples(void **state)
