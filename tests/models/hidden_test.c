@@ -6,7 +6,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 // clang-format on
-#include <dirent.h>
+#include <jansson.h>
 #include <math.h>
 #include <quern/quern.h>
 #include <stdio.h>
@@ -17,6 +17,7 @@
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/golden_states.h"
+#include "tests/support/kinds.h"
 
 /* Rows of values that came, one behind the other for each row of ids. */
 typedef struct {
@@ -44,21 +45,26 @@ static qn_model *open_model(const char *path, qn_model_options o)
     return model;
 }
 
-static int compare(const char *kind)
+/* The golden values of a kind, NULL where it has none, and the model. */
+static qn_safetensors *open_kind(const char *kind, qn_model **model)
 {
     char path[160];
-    qn_model_info info;
     qn_safetensors *st = NULL;
     snprintf(path, sizeof path, "models/%.100s/expected.safetensors", kind);
     const char *file = qn_test_fixture(path);
-    if (!file || qn_safetensors_open(file, &st) != QN_OK) return 0;
+    if (!file || qn_safetensors_open(file, &st) != QN_OK) return NULL;
     snprintf(path, sizeof path, "models/%.100s", kind);
-    qn_model *model =
-        open_model(qn_test_need_fixture(path), (qn_model_options){.precision = QN_PRECISION_EXACT});
-    qn_test_ok(qn_model_get_info(model, &info));
-    const qn_tensor_view *ids = qn_test_tensor(st, "prompt%d.ids", 3),
-                         *want = qn_test_tensor(st, "hidden.%d", (int)info.num_layers);
+    *model = open_model(qn_test_need_fixture(path), (qn_model_options){.precision = QN_PRECISION_EXACT});
+    return st;
+}
+
+/* want [length, hidden_size]: behind the final norm, of ids. */
+static void check_hidden(const char *kind, qn_model *model, const qn_tensor_view *ids,
+                         const qn_tensor_view *want)
+{
+    qn_model_info info;
     const float *expected = want->data;
+    qn_test_ok(qn_model_get_info(model, &info));
     const qn_ids row = {ids->data, ids->n_elements};
     sink s = {.width = info.hidden_size, .length = row.n_ids};
     assert_int_equal(want->n_elements, row.n_ids * info.hidden_size);
@@ -73,19 +79,83 @@ static int compare(const char *kind)
     if (!(worst <= qn_golden_states_tolerance * largest))
         fail_msg("%s: the hidden states differ by %g of the largest value", kind, worst / largest);
     qn_free(s.values);
+}
+
+static int compare(const char *kind)
+{
+    qn_model_info info;
+    qn_model *model = NULL;
+    qn_safetensors *st = open_kind(kind, &model);
+    if (!st) return 0;
+    qn_test_ok(qn_model_get_info(model, &info));
+    check_hidden(kind, model, qn_test_tensor(st, "prompt%d.ids", 3),
+                 qn_test_tensor(st, "hidden.%d", (int)info.num_layers));
     qn_model_close(&model);
     qn_safetensors_close(st);
     return 1;
 }
 
+/* Texts of a model that is published for embeddings. */
+static void test_texts(void **state)
+{
+    static const char kind[] = "qwen3_embedding";
+    qn_model *model = NULL;
+    qn_safetensors *st = open_kind(kind, &model);
+    if (!st) qn_test_leave_out("models/qwen3_embedding is not in this clone (QUERN_FIXTURES)");
+    int n = 0;
+    for (char name[32]; snprintf(name, sizeof name, "prompt%d.ids", n), qn_safetensors_find(st, name); n++)
+        check_hidden(kind, model, qn_test_tensor(st, "prompt%d.ids", n),
+                     qn_test_tensor(st, "prompt%d.last_hidden", n));
+    assert_true(n > 0);
+    qn_model_close(&model);
+    qn_safetensors_close(st);
+}
+
+static qn_status take_last(void *user, int64_t row, int64_t position, int64_t n, const float *values)
+{
+    const sink *s = user;
+    memcpy(s->values, values + (n - 1) * s->width, (size_t)s->width * sizeof *values);
+    return QN_OK;
+}
+
+/* Queries with documents, of a model that is published for ranking them: the logits of its two answers. */
+static void test_pairs(void **state)
+{
+    static const char *const answers[] = {"no_id", "yes_id"};
+    qn_model_info info;
+    qn_model *model = NULL;
+    qn_safetensors *st = open_kind("qwen3_reranker", &model);
+    if (!st) qn_test_leave_out("models/qwen3_reranker is not in this clone (QUERN_FIXTURES)");
+    json_t *about = json_load_file(qn_test_need_fixture("models/qwen3_reranker/expected.json"), 0, NULL);
+    qn_test_ok(qn_model_get_info(model, &info));
+    sink s = {.width = info.vocab_size};
+    s.values = qn_alloc_array((size_t)s.width, sizeof *s.values);
+    assert_true(about && s.values);
+    int n = 0;
+    for (char name[32]; snprintf(name, sizeof name, "pair%d.ids", n), qn_safetensors_find(st, name); n++) {
+        const qn_tensor_view *ids = qn_test_tensor(st, "pair%d.ids", n);
+        const float *want = qn_test_tensor(st, "pair%d.logits", n)->data;
+        const qn_ids row = {ids->data, ids->n_elements};
+        qn_test_ok(qn_model_logits(model, &row, 1, &(qn_logits_options){0}, take_last, &s));
+        for (int i = 0; i < 2; i++) {
+            const json_int_t id = json_integer_value(json_object_get(about, answers[i]));
+            assert_true(id > 0 && id < s.width);
+            assert_true(fabs((double)s.values[id] - (double)want[i]) <= 2e-4);
+        }
+    }
+    assert_true(n > 0);
+    json_decref(about);
+    qn_free(s.values);
+    qn_model_close(&model);
+    qn_safetensors_close(st);
+}
+
 static void test_hidden(void **state)
 {
+    static qn_test_kind_list kinds;
     int n = 0;
-    DIR *dir = opendir(qn_test_need_fixture("models"));
-    assert_non_null(dir);
-    for (struct dirent *entry; (entry = readdir(dir));)
-        if (entry->d_name[0] != '.') n += compare(entry->d_name);
-    closedir(dir);
+    qn_test_kinds(&kinds);
+    for (int i = 0; i < kinds.n; i++) n += compare(kinds.names[i]);
     print_message("%d models\n", n);
     assert_true(n > 0);
 }
@@ -154,9 +224,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hidden),
-        cmocka_unit_test(test_from_a_position),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_hidden),          cmocka_unit_test(test_texts),   cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_from_a_position), cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,7 +84,8 @@ typedef struct {
     unsigned layout;  /* QN_EXPERTS_* */
 } qn_expert_name;
 
-extern const qn_expert_name qn_expert_names[]; /* of Qwen and others in safetensors */
+extern const qn_expert_name qn_expert_names[];        /* of Qwen and others in safetensors */
+extern const qn_expert_name qn_expert_joined_names[]; /* the same, published with all experts in one tensor */
 extern const qn_expert_name qn_expert_mixtral_names[];
 extern const qn_expert_name qn_expert_lfm2_names[];
 extern const qn_expert_name qn_expert_gpt_oss_names[];

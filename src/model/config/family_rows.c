@@ -450,7 +450,7 @@ static const qn_family_experts glm4_moe_lite_experts = {
     .names = qn_expert_names, .score = QN_SCORE_SIGMOID, .correction_bias = 1, .listed_layers = 1};
 static const qn_family_experts deepseek_v2_experts = {
     .names = qn_expert_names, .never_normed = 1, .group_scores = 1, .method_groups = 1};
-static const qn_family_experts mistral4_experts = {.names = qn_expert_names};
+static const qn_family_experts mistral4_experts = {.names = qn_expert_joined_names};
 static const qn_family_experts minimax_m2_experts = {
     .names = qn_expert_mixtral_names, .score = QN_SCORE_SIGMOID, .correction_bias = 1, .norm_topk_prob = 1};
 static const qn_renamed_weight minimax_m2_names[] = {

@@ -56,7 +56,8 @@ static void check_whole(const qn_test_weights *m, const char *name)
             if (!qn_weights_get(m->weights, always[i], l) && attends)
                 fail_msg("%s: layer %d, role %d", name, (int)l, (int)always[i]);
         for (size_t i = 0; i < sizeof dense / sizeof dense[0]; i++)
-            assert_int_equal(qn_weights_get(m->weights, dense[i], l) != NULL, c->layers[l].has_mlp);
+            assert_int_equal(qn_weights_get(m->weights, dense[i], l) != NULL,
+                             c->layers[l].has_mlp && !(c->plain_mlp && dense[i] == QN_WEIGHT_GATE));
         for (size_t i = 0; i < sizeof expert / sizeof expert[0]; i++)
             assert_int_equal(qn_weights_get(m->weights, expert[i], l) != NULL, c->layers[l].has_experts);
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_EXPERT_UP_BIAS, l) != NULL, c->experts.bias);
@@ -90,6 +91,21 @@ static void check_whole(const qn_test_weights *m, const char *name)
 static void test_fixtures(void **state)
 {
     static const char *const names[] = {"llama",
+                                        "seed_oss",
+                                        "glm4_moe",
+                                        "glm4_moe_lite",
+                                        "minimax_m2",
+                                        "exaone4",
+                                        "olmo3",
+                                        "ministral3",
+                                        "mistral4",
+                                        "glm4",
+                                        "hunyuan_v1_dense",
+                                        "deepseek_v2",
+                                        "apertus",
+                                        "starcoder2",
+                                        "phi2",
+                                        "cohere2",
                                         "llama_rope3_tied",
                                         "llama_head_dim",
                                         "mistral",
@@ -193,10 +209,13 @@ static void test_head_of_its_own(void **state)
 static void test_each_tensor_missing(void **state)
 {
     static const char *const families[] = {
-        "llama",         "llama_head_dim", "qwen2",    "qwen3",      "gemma2",        "gemma3_text",
-        "gemma3",        "smollm3",        "olmo2",    "phi3",       "phi3_longrope", "gemma4_text",
-        "gemma4_k_eq_v", "gemma4_moe",     "qwen3_5",  "qwen3_next", "deepseek_v3",   "qwen3_moe",
-        "mixtral",       "gpt_oss",        "qwen2_vl", "granite"};
+        "llama",         "llama_head_dim",   "qwen2",       "qwen3",      "gemma2",        "gemma3_text",
+        "gemma3",        "smollm3",          "olmo2",       "phi3",       "phi3_longrope", "gemma4_text",
+        "gemma4_k_eq_v", "gemma4_moe",       "qwen3_5",     "qwen3_next", "deepseek_v3",   "qwen3_moe",
+        "mixtral",       "gpt_oss",          "qwen2_vl",    "granite",    "seed_oss",      "glm4_moe",
+        "glm4_moe_lite", "minimax_m2",       "exaone4",     "olmo3",      "ministral3",    "mistral4",
+        "glm4",          "hunyuan_v1_dense", "deepseek_v2", "apertus",    "starcoder2",    "phi2",
+        "cohere2"};
     int n = 0;
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
         char relative[96];
@@ -338,6 +357,11 @@ static void test_tensors_without_a_place(void **state)
         {"models/llama", NULL, "model.layers.0.mlp.up_proj.scales", "mlp.up_proj"},
         {"models/llama", NULL, "model.layers.0.self_attn.rotary_emb.inv_freq", NULL},
         {"models/llama", NULL, "vision_tower.layers.0.norm.weight", NULL},
+        {"models/glm4_moe", "{\"num_nextn_predict_layers\": 1}", "model.layers.3.eh_proj.weight", NULL},
+        {"models/glm4_moe", "{\"num_nextn_predict_layers\": 0}", "model.layers.3.eh_proj.weight",
+         "belongs to layer 3"},
+        {"models/glm4_moe", "{\"num_nextn_predict_layers\": 1}", "model.layers.4.eh_proj.weight",
+         "belongs to layer 4"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         qn_test_weights m;
