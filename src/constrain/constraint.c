@@ -238,6 +238,7 @@ qn_constraint *qn_constraint_retain(qn_constraint *c)
 void qn_constraint_release(qn_constraint *c)
 {
     if (!c || atomic_fetch_sub_explicit(&c->n_references, 1, memory_order_acq_rel) != 1) return;
+    qn_schema_close(c->validator);
     qn_masks_clear(&c->masks);
     qn_machine_clear(&c->machine);
     qn_program_clear(&c->program);
@@ -252,9 +253,34 @@ size_t qn_constraint_bytes(qn_constraint *c)
 {
     pthread_mutex_lock(&c->lock);
     size_t n = sizeof *c + qn_program_held_bytes(&c->program) + qn_machine_bytes(&c->machine) +
-               qn_masks_bytes(&c->masks) + c->arena.total_bytes;
+               qn_masks_bytes(&c->masks) + c->arena.total_bytes +
+               (c->validator ? qn_schema_bytes(c->validator) : 0);
     pthread_mutex_unlock(&c->lock);
     return n;
+}
+
+qn_status qn_constraint_get_validator(qn_constraint *c, const qn_schema **out)
+{
+    *out = NULL;
+    if (c->source.kind != QN_CONSTRAIN_JSON_SCHEMA) return QN_OK;
+    pthread_mutex_lock(&c->lock);
+    int is_known = c->has_validator;
+    pthread_mutex_unlock(&c->lock);
+    qn_schema *opened = NULL;
+    if (!is_known) { /* without the lock, which matchers wait for */
+        const qn_schema_limits limits = {.steps_max = QN_CHECK_STEPS};
+        if (qn_schema_open(c->source.text, c->source.n, &limits, &opened) == QN_E_NOMEM) return QN_E_NOMEM;
+    }
+    pthread_mutex_lock(&c->lock);
+    if (!c->has_validator) {
+        c->validator = opened;
+        c->has_validator = 1;
+        opened = NULL;
+    }
+    *out = c->validator;
+    pthread_mutex_unlock(&c->lock);
+    qn_schema_close(opened);
+    return QN_OK;
 }
 
 const qn_constraint_source *qn_constraint_get_source(const qn_constraint *c)

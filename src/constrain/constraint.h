@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "constrain/machine/vocabulary.h"
+#include "constrain/validate/validate.h"
 #include "text/tools/tool_calls.h"
 
 /* Zero means the default. All is borrowed during the call. */
@@ -67,6 +68,12 @@ qn_vocabulary *qn_constraint_get_vocabulary(const qn_constraint *c);
 
 /* Where in a finished answer the form begins: behind reasoning, and behind the headers of messages. */
 size_t qn_constraint_find_form(const qn_constraint_source *source, const char *text, size_t n);
+
+/* The plain validator of a JSON schema, opened at the first call: its texts are checked once more when they are
+ * complete. What it validates is bounded by QN_CHECK_STEPS. *out is NULL if the source is none or the validator refuses
+ * it. Borrowed, as long as the constraint lives. QN_E_NOMEM. Any thread. */
+enum { QN_CHECK_STEPS = 500000 };
+qn_status qn_constraint_get_validator(qn_constraint *c, const qn_schema **out);
 
 typedef struct qn_matcher qn_matcher;
 

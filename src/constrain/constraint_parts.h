@@ -23,6 +23,8 @@ struct qn_constraint {
     qn_constraint_note *notes;
     size_t n_notes, notes_room;
     qn_constraint_source source; /* its texts lie in the arena */
+    qn_schema *validator;        /* NULL: none so far */
+    int has_validator;           /* it was asked for */
     qn_arena arena;              /* of the source's texts, and of notes */
 };
 

@@ -611,6 +611,40 @@ static void test_memory_is_bounded(void **state)
     qn_constraint_release(c);
 }
 
+/* The check of a complete answer is made ready once, and ends however large the answer and the schema are. */
+static void test_the_last_check(void **state)
+{
+    qn_buf schema = {0}, answer = {0};
+    const qn_schema *validator, *again;
+    qn_schema_report report = {0};
+    (void)state;
+    qn_buf_puts(&schema, "{\"type\": \"array\", \"items\": {\"type\": \"string\", \"allOf\": [");
+    for (int i = 0; i < 300; i++) qn_buf_printf(&schema, "%s{\"maxLength\": %d}", i ? ", " : "", 100 + i);
+    qn_buf_puts(&schema, "]}}");
+    qn_constraint *c = compile(QN_CONSTRAIN_JSON_SCHEMA, schema.data);
+    size_t before = qn_constraint_bytes(c);
+    assert_int_equal(qn_constraint_get_validator(c, &validator), QN_OK);
+    assert_int_equal(qn_constraint_get_validator(c, &again), QN_OK);
+    assert_non_null(validator);
+    assert_ptr_equal(validator, again);
+    assert_true(qn_constraint_bytes(c) > before);
+    assert_int_equal(qn_schema_validate_text(validator, "[\"a\"]", 5, &report), QN_OK);
+    assert_true(report.is_valid);
+    for (int i = 0; i < 5000; i++) qn_buf_puts(&answer, i ? ",\"a\"" : "[\"a\"");
+    qn_buf_putc(&answer, ']');
+    assert_int_equal(qn_schema_validate_text(validator, answer.data, answer.length, &report),
+                     QN_E_UNSUPPORTED);
+    assert_non_null(strstr(qn_last_error(), "more than 500000 steps"));
+    qn_constraint_release(c);
+
+    c = compile(QN_CONSTRAIN_REGEX, "a+");
+    assert_int_equal(qn_constraint_get_validator(c, &validator), QN_OK);
+    assert_null(validator);
+    qn_constraint_release(c);
+    qn_buf_free(&schema);
+    qn_buf_free(&answer);
+}
+
 static void test_cache(void **state)
 {
     qn_constraint_cache *k;
@@ -694,6 +728,7 @@ int main(void)
         cmocka_unit_test(test_masks_where_texts_are_used_up),
         cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_memory_is_bounded),
+        cmocka_unit_test(test_the_last_check),
         cmocka_unit_test(test_cache),
         cmocka_unit_test(test_runs_out_of_memory),
     };

@@ -74,6 +74,11 @@ void qn_schema_close(qn_schema *s)
     qn_free(s);
 }
 
+size_t qn_schema_bytes(const qn_schema *s)
+{
+    return sizeof *s + s->arena.total_bytes + s->automata_bytes;
+}
+
 const qn_schema_note *qn_schema_notes(const qn_schema *s, size_t *n)
 {
     *n = s->n_notes;

@@ -55,6 +55,8 @@ typedef struct {
  * "POINTER: KEYWORD: why". */
 qn_status qn_schema_open(const char *text, size_t n, const qn_schema_limits *limits, qn_schema **out);
 void qn_schema_close(qn_schema *s);
+/* Bytes held, about. */
+size_t qn_schema_bytes(const qn_schema *s);
 const qn_schema_note *qn_schema_notes(const qn_schema *s, size_t *n);
 /* "draft 7"; of the document's root. */
 const char *qn_schema_draft_name(const qn_schema *s);

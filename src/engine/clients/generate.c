@@ -111,6 +111,15 @@ static int is_schema(const qn_constraint *c)
     return c && qn_constraint_get_source(c)->kind == QN_CONSTRAIN_JSON_SCHEMA;
 }
 
+/* What the check of a complete answer needs is made before the first step: opening a request may wait, and who polls
+ * for its tokens may not. */
+static qn_status make_validators(qn_constraint *c, qn_constraint *alternative)
+{
+    const qn_schema *opened;
+    QN_TRY(qn_constraint_get_validator(c, &opened));
+    return alternative ? qn_constraint_get_validator(alternative, &opened) : QN_OK;
+}
+
 /* Of the form, if the answers have one. */
 static qn_status make_form(qn_run *r, qn_request *q, int64_t i_row, const qn_generate_options *o)
 {
@@ -123,6 +132,7 @@ static qn_status make_form(qn_run *r, qn_request *q, int64_t i_row, const qn_gen
                                .n_end_ids = o->ignore_eos ? r->model.n_stop_ids : 0};
     if (!c) return QN_OK;
     r->rows[i_row].keeps_answer = is_schema(c) || is_schema(o->alternative);
+    QN_TRY(make_validators(c, o->alternative));
     return qn_form_new(c, o->alternative, &ends, q->sampler, &q->form);
 }
 
@@ -302,18 +312,20 @@ static void give_token(qn_run *r, int64_t i_row, const qn_drawn *d, qn_token *ou
 }
 
 /* An answer in JSON is compared with its schema once more, by a validator that shares nothing with what held it to
- * the form. What the validator cannot decide passes. */
+ * the form. What the validator cannot decide, or not within its steps, passes: this runs where tokens are polled for,
+ * and other requests wait. */
 static qn_status check_answer(const row *w, const qn_request *q)
 {
-    const qn_constraint_source *source = qn_form_get_source(q->form);
-    qn_schema *schema = NULL;
+    qn_constraint *c = qn_form_get_constraint(q->form);
+    const qn_schema *schema = NULL;
     qn_schema_report report = {0};
     if (w->answer.status != QN_OK) return w->answer.status;
-    if (!w->answer.length || !source || source->kind != QN_CONSTRAIN_JSON_SCHEMA) return QN_OK;
-    const size_t begin = qn_constraint_find_form(source, w->answer.data, w->answer.length);
-    qn_status status = qn_schema_open(source->text, source->n, NULL, &schema);
-    if (status != QN_OK) return status == QN_E_NOMEM ? status : QN_OK;
-    status = qn_schema_validate_text(schema, w->answer.data + begin, w->answer.length - begin, &report);
+    if (w->answer.length && c) QN_TRY(qn_constraint_get_validator(c, &schema));
+    if (!schema) return QN_OK;
+    const size_t begin =
+        qn_constraint_find_form(qn_constraint_get_source(c), w->answer.data, w->answer.length);
+    qn_status status =
+        qn_schema_validate_text(schema, w->answer.data + begin, w->answer.length - begin, &report);
     if (status == QN_OK && !report.is_valid)
         status = qn_fail(QN_E_INTERNAL, "the answer does not satisfy its schema: %s: %s: %s",
                          report.n_failures ? report.failures[0].instance : "",
@@ -324,7 +336,6 @@ static qn_status check_answer(const row *w, const qn_request *q)
     else if (status == QN_E_UNSUPPORTED)
         status = QN_OK;
     qn_schema_report_clear(&report);
-    qn_schema_close(schema);
     return status;
 }
 

@@ -7,8 +7,8 @@
 enum { ALTERNATIVES = 2 };
 
 struct qn_form {
-    qn_matcher *matchers[ALTERNATIVES];                /* [n] that are left; behind the queue */
-    const qn_constraint_source *sources[ALTERNATIVES]; /* of these; the matchers hold their constraints */
+    qn_matcher *matchers[ALTERNATIVES];       /* [n] that are left; behind the queue */
+    qn_constraint *constraints[ALTERNATIVES]; /* of these, which hold them */
     int n;
     qn_sampler *sampler;
     qn_form_ends ends;
@@ -59,7 +59,7 @@ static qn_status accept(qn_form *f, int32_t id)
     n = 0;
     for (int i = 0; i < f->n; i++) {
         if (takes[i]) {
-            f->sources[n] = f->sources[i];
+            f->constraints[n] = f->constraints[i];
             f->matchers[n++] = f->matchers[i];
         } else {
             qn_matcher_free(f->matchers[i]);
@@ -95,12 +95,12 @@ static qn_status begin(qn_form *f, qn_constraint *c, qn_constraint *alternative)
     f->bits = qn_calloc(f->n_words, sizeof *f->bits);
     if (!f->bits) return QN_E_NOMEM;
     QN_TRY(qn_matcher_new(c, &f->matchers[f->n]));
-    f->sources[f->n++] = qn_constraint_get_source(c);
+    f->constraints[f->n++] = c;
     if (alternative) {
         f->more = qn_calloc(f->n_words, sizeof *f->more);
         if (!f->more) return QN_E_NOMEM;
         QN_TRY(qn_matcher_new(alternative, &f->matchers[f->n]));
-        f->sources[f->n++] = qn_constraint_get_source(alternative);
+        f->constraints[f->n++] = alternative;
     }
     QN_TRY(qn_sampler_allow_masks(f->sampler));
     return look(f);
@@ -135,9 +135,9 @@ void qn_form_free(qn_form *f)
     qn_free(f);
 }
 
-const qn_constraint_source *qn_form_get_source(const qn_form *f)
+qn_constraint *qn_form_get_constraint(const qn_form *f)
 {
-    return f->n == 1 ? f->sources[0] : NULL;
+    return f->n == 1 ? f->constraints[0] : NULL;
 }
 
 static int64_t count_forced(const qn_form *f)

@@ -31,8 +31,8 @@ qn_status qn_form_new(qn_constraint *c, qn_constraint *alternative, const qn_for
 /* NULL is accepted. */
 void qn_form_free(qn_form *f);
 
-/* What the answer's form was compiled from; NULL: two are left that it may be in. Lives as long as the form. */
-const qn_constraint_source *qn_form_get_source(const qn_form *f);
+/* The constraint of the answer's form; NULL: two are left that it may be in. Borrowed, as long as the form lives. */
+qn_constraint *qn_form_get_constraint(const qn_form *f);
 /* 1: nothing may come any more. */
 int qn_form_is_over(const qn_form *f);
 /* 1: nothing may come behind the queue. */
