@@ -48,14 +48,16 @@ OTHERWISE = validators.extend(OTHERWISE, {"dependencies": validators.Draft7Valid
                                           "prefixItems": validators.Draft202012Validator.VALIDATORS["prefixItems"]})
 
 
-def with_leap_seconds(checker):
-    """PyPI's package knows no leap seconds; the suite of the drafts does. Which there are, quern's validator checks."""
+def with_all_times(checker):
+    """PyPI's package knows no leap seconds and no year 0; RFC 3339 does. Which leap seconds there are, quern's
+    validator checks. The year 0 has the days of the year 2000."""
     out = FormatChecker(formats=())
     out.checkers = dict(checker.checkers)
-    for name in ("date-time", "time"):
+    for name in ("date-time", "time", "date"):
         if name in out.checkers:
             function, raises = out.checkers[name]
-            out.checkers[name] = (lambda text, f=function: f(re.sub(r"(:\d\d):60", r"\1:59", text)
+            out.checkers[name] = (lambda text, f=function: f(re.sub(r"^0000-", "2000-",
+                                                                    re.sub(r"(:\d\d):60", r"\1:59", text))
                                                              if isinstance(text, str) else text), raises)
     return out
 
@@ -72,7 +74,7 @@ def main():
             if row["line"] not in checkers:
                 schema = lines[row["line"]]["schema"]
                 kind = validators.validator_for(schema, default=OTHERWISE)
-                checker = with_leap_seconds(kind.FORMAT_CHECKER)
+                checker = with_all_times(kind.FORMAT_CHECKER)
                 kind = validators.extend(kind, {"pattern": check_pattern})
                 checkers[row["line"]] = kind(schema, format_checker=checker)
             try:
