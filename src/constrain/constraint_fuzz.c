@@ -1,5 +1,5 @@
-/* Sources of constraints as strangers write them. The first byte picks the kind, the second seeds a walk; the rest
- * is the source. Each token that the walk takes is one that the mask allows, drawn at random; the mask is never
+/* Sources of constraints as strangers write them. The first byte picks the kind, or from 0xe0 on a format of calls;
+ * the second seeds a walk; the rest is the source. Each token that the walk takes is one that the mask allows, drawn at random; the mask is never
  * empty, and tokens outside of it are refused. What a JSON schema lets end must be valid by the validator. */
 #include "constrain/constraint.h"
 
@@ -11,7 +11,7 @@
 #include "format/gguf/gguf.h"
 #include "seed/seed.h"
 
-enum { TOKENS_MAX = 60, SOURCE_MAX = 4096 };
+enum { TOKENS_MAX = 60, SOURCE_MAX = 4096, FORMATS_FROM = 0xe0 };
 
 static qn_vocabulary *vocabulary;
 static qn_tokenizer *tokenizer;
@@ -92,11 +92,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static const qn_constraint_kind kinds[] = {
         QN_CONSTRAIN_JSON_SCHEMA, QN_CONSTRAIN_JSON_SCHEMA, QN_CONSTRAIN_JSON_SCHEMA, QN_CONSTRAIN_REGEX,
         QN_CONSTRAIN_CHOICES,     QN_CONSTRAIN_GBNF,        QN_CONSTRAIN_LARK};
+    static const char *const formats[] = {"harmony",    "functionary", "atem",  "gemma",
+                                          "qwen_coder", "glm",         "hermes"};
     if (size < 2 || size > SOURCE_MAX) return 0;
     if (!vocabulary) open_vocabulary();
     qn_constraint_source s = {.kind = kinds[data[0] % (sizeof kinds / sizeof kinds[0])],
                               .text = (const char *)data + 2,
                               .n = size - 2};
+    if (data[0] >= FORMATS_FROM) {
+        s.kind = QN_CONSTRAIN_TOOLS;
+        s.tools.format = qn_answer_format_find(formats[data[0] % (sizeof formats / sizeof formats[0])], "");
+        s.tools.mode = data[1] & 1 ? QN_TOOL_CALLS_REQUIRED : QN_TOOL_CALLS_AUTO;
+        s.tools.is_one_call = data[1] >> 1 & 1;
+    }
     qn_constraint_limits l = {.states_max = 5000, .steps_max = 2000000, .memory_max = 16 << 20};
     qn_constraint *c = NULL;
     qn_status status = qn_constraint_new(vocabulary, &s, &l, &c);
