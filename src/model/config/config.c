@@ -54,7 +54,7 @@ static qn_status parse_side_file(qn_source *src, qn_side_file which, json_t **ou
 
 static qn_status unknown_family(const char *file, const char *field, const char *name, int gguf)
 {
-    char known[512];
+    char known[1024];
     return qn_fail(QN_E_UNSUPPORTED, "%s: %s is \"%.64s\", which is not supported; known: %s", file, field,
                    name, qn_families_known(gguf, known, sizeof known));
 }

@@ -4,7 +4,7 @@
 
 static float softplus(float x)
 {
-    return x > 20 ? x : log1pf(expf(x));
+    return x > 20 ? x : (float)log1p(exp((double)x));
 }
 
 static qn_array *xielu(qn_scope *s, qn_array *x, const qn_xielu *p)
