@@ -1,5 +1,6 @@
 #include "constrain/automaton/formats.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 #include "constrain/automaton/dates.h"
@@ -326,11 +327,52 @@ static qn_status format(qn_dfa_work *w, const char *name, qn_dfa **out)
     return qn_fail(QN_E_NOT_FOUND, "no format of the drafts is named \"%.60s\"", name);
 }
 
+/* ---- kept ---------------------------------------------------------------------------------------------- */
+
+/* Those that take long to make are made once for the process: a name always means the same. */
+static const char *const KEPT[] = {"email", "idn-email",     "hostname", "time",         "date-time",
+                                   "uri",   "uri-reference", "iri",      "iri-reference"};
+enum { N_KEPT = sizeof KEPT / sizeof *KEPT };
+static _Atomic(qn_dfa *) kept[N_KEPT];
+
+/* Whether a format is refused must not depend on what was made before. The usual limits suffice for all that are
+ * kept, so they are given to callers with these or larger ones. */
+static int find_kept(const qn_dfa_work *w, const char *name)
+{
+    qn_dfa_work usual;
+    qn_dfa_work_begin(&usual, NULL);
+    int is_enough = w->pattern_bytes_max >= usual.pattern_bytes_max && w->depth_max >= usual.depth_max &&
+                    w->states_max >= usual.states_max && w->steps_max >= usual.steps_max;
+    qn_dfa_work_end(&usual);
+    for (int i = 0; i < N_KEPT && is_enough; i++)
+        if (strcmp(name, KEPT[i]) == 0) return i;
+    return -1;
+}
+
+static void keep(int i, qn_dfa *d)
+{
+    qn_dfa *none = NULL;
+    qn_dfa_retain(d);
+    if (!atomic_compare_exchange_strong(&kept[i], &none, d)) qn_dfa_release(d);
+}
+
+void qn_dfa_formats_forget(void)
+{
+    for (int i = 0; i < N_KEPT; i++) qn_dfa_release(atomic_exchange(&kept[i], NULL));
+}
+
 qn_status qn_dfa_format(const char *name, const qn_dfa_limits *limits, qn_dfa **out)
 {
     qn_dfa_work w;
     qn_dfa_work_begin(&w, limits);
-    qn_status s = format(&w, name, out);
+    int i = find_kept(&w, name);
+    qn_dfa *d = i < 0 ? NULL : atomic_load(&kept[i]);
+    qn_status s = QN_OK;
+    if (d)
+        *out = qn_dfa_retain(d);
+    else
+        s = format(&w, name, out);
+    if (!d && s == QN_OK && i >= 0) keep(i, *out);
     qn_dfa_work_end(&w);
     return s;
 }

@@ -13,6 +13,9 @@
 /* QN_E_NOT_FOUND: no format of the drafts has this name (an annotation then). QN_E_UNSUPPORTED: one that no
  * automaton decides (regex, idn-hostname). */
 qn_status qn_dfa_format(const char *name, const qn_dfa_limits *limits, qn_dfa **out);
+/* The formats that take long to make (email, hostname, times, URIs: a few MB) are kept for the process. This drops them,
+ * while no other thread asks for a format: for tests that count memory. */
+void qn_dfa_formats_forget(void);
 /* The strings that draft 7 takes under contentEncoding or contentMediaType: base64 with its padding and perhaps line
  * ends between groups of four. QN_E_NOT_FOUND: an annotation. QN_E_UNSUPPORTED: JSON, which no automaton decides. */
 qn_status qn_dfa_content(const char *keyword, const char *value, const qn_dfa_limits *limits, qn_dfa **out);

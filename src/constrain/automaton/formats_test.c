@@ -218,6 +218,7 @@ static void test_allocations(void **state)
 {
     static const char *const names[] = {"time", "email", "uri"};
     for (size_t i = 0; i < 3; i++) {
+        qn_dfa_formats_forget();
         int64_t blocks = qn_mem_live_blocks();
         for (int64_t n = 1; n < 2000; n++) {
             qn_dfa *d = NULL;
@@ -225,6 +226,7 @@ static void test_allocations(void **state)
             qn_status s = qn_dfa_format(names[i], NULL, &d);
             qn_mem_fail_nth(0);
             qn_dfa_release(d);
+            qn_dfa_formats_forget();
             assert_int_equal(qn_mem_live_blocks(), blocks);
             if (s == QN_OK) break;
             assert_int_equal(s, QN_E_NOMEM);
@@ -232,12 +234,39 @@ static void test_allocations(void **state)
     }
 }
 
+/* Formats that take long are made once. Whether limits refuse one does not depend on what was made before. */
+static void test_kept(void **state)
+{
+    static const char *const names[] = {"email", "idn-email",     "hostname", "time",         "date-time",
+                                        "uri",   "uri-reference", "iri",      "iri-reference"};
+    const qn_dfa_limits small = {.steps_max = 1000}, large = {.steps_max = 100000000};
+    int64_t blocks;
+    (void)state;
+    qn_dfa_formats_forget();
+    blocks = qn_mem_live_blocks();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        qn_dfa *d = NULL, *again = NULL, *refused = NULL;
+        assert_int_equal(qn_dfa_format(names[i], &small, &refused), QN_E_UNSUPPORTED);
+        assert_int_equal(qn_dfa_format(names[i], NULL, &d), QN_OK);
+        assert_int_equal(qn_dfa_format(names[i], &large, &again), QN_OK);
+        assert_ptr_equal(d, again);
+        assert_int_equal(qn_dfa_format(names[i], &small, &refused), QN_E_UNSUPPORTED);
+        assert_true(d->size_bytes < 4 << 20);
+        qn_dfa_release(d);
+        qn_dfa_release(again);
+    }
+    assert_true(qn_mem_live_blocks() > blocks);
+    qn_dfa_formats_forget();
+    assert_int_equal(qn_mem_live_blocks(), blocks);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_date),    cmocka_unit_test(test_every_time), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_every_address), cmocka_unit_test(test_more),       cmocka_unit_test(test_suite),
-        cmocka_unit_test(test_allocations),
+        cmocka_unit_test(test_every_date), cmocka_unit_test(test_every_time),
+        cmocka_unit_test(test_names),      cmocka_unit_test(test_every_address),
+        cmocka_unit_test(test_more),       cmocka_unit_test(test_suite),
+        cmocka_unit_test(test_kept),       cmocka_unit_test(test_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
