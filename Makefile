@@ -75,7 +75,7 @@ SRC := $(filter-out src/backend/mlx_lm/%,$(SRC))
 FLAGS += -DQN_WITHOUT_MLX_LM
 endif
 SRC := $(filter-out src/hub/net/net_$(if $(HUB_PKGS),none,curl).c,$(SRC))
-SRC := $(filter-out $(if $(STORE_PKGS),src/server/archive/archive_none.c,src/server/archive/archive_sqlite%.c src/server/archive/archive_test.c),$(SRC))
+SRC := $(filter-out $(if $(STORE_PKGS),src/server/archive/archive_none.c,src/server/archive/archive_sqlite%.c src/server/archive/archive_test.c src/server/stored_test.c),$(SRC))
 MACHINE := $(shell $(CC) -dumpmachine)
 SRC := $(if $(findstring x86_64,$(MACHINE)),$(SRC),$(filter-out %_avx2.c %_avx2_vnni.c %_avx512.c %_avx512_amx.c,$(SRC)))
 SRC := $(if $(or $(findstring aarch64,$(MACHINE)),$(findstring arm64,$(MACHINE))),$(SRC),$(filter-out %_neon.c %_neon_i8mm.c,$(SRC)))

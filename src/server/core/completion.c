@@ -245,6 +245,11 @@ static void kept(qn_job *job)
     qn_completion *c = of_job(job);
     c->phase = QN_COMPLETION_RUNNING;
     c->is_kept = 1;
+    if (c->keep_status != QN_OK && c->request.background) { /* it is nowhere, so it has failed */
+        c->is_kept = 0;
+        fail(c, &c->error);
+        return;
+    }
     if (c->keep_status != QN_OK) {
         qn_api_request_warn(&c->request, "store", c->error.message);
         c->request.store = 0;

@@ -13,10 +13,10 @@ enum {
     LINES_MAX = 8,           /* that are computed together, of all batches */
     EMBEDDING_LINES_MAX = 1, /* they hold one of the few slow workers each */
     PIECE_BYTES = 65536,
-    AGAIN_S = 1 /* after a full queue */
+    AGAIN_MS = 100 /* after a full queue */
 };
 
-typedef struct batch batch;
+typedef struct qn_batch_run batch;
 typedef struct line line;
 
 struct line {
@@ -30,7 +30,7 @@ struct line {
     line *next;
 };
 
-struct batch {
+struct qn_batch_run {
     qn_batch_info b;
     qn_server *server;
     int key, is_embedding;
@@ -303,7 +303,7 @@ static void on_again(evutil_socket_t file, short what, void *user)
 /* The queue was full, or memory: later. */
 static void ask_later(line *l)
 {
-    const struct timeval wait = {AGAIN_S, 0};
+    const struct timeval wait = {0, AGAIN_MS * 1000};
     if (!l->again) l->again = evtimer_new(l->batch->server->http.base, on_again, l);
     if (l->again) evtimer_add(l->again, &wait);
     if (l->again) return;
@@ -593,18 +593,25 @@ static int find_key(const qn_server *s, const char *owner, int *found)
     return -1;
 }
 
-void qn_batches_add(qn_server *s, qn_batch_info *info)
+qn_batch_run *qn_batch_run_new(void)
 {
-    batch *b = qn_calloc(1, sizeof *b), **last = &s->batches->first;
+    batch *b = qn_calloc(1, sizeof *b);
+    if (b) b->file = -1;
+    return b;
+}
+
+void qn_batch_run_free(qn_batch_run *run)
+{
+    if (run) free_batch(run);
+}
+
+void qn_batches_add(qn_server *s, qn_batch_run *b, qn_batch_info *info)
+{
+    batch **last = &s->batches->first;
     int found;
-    if (!b) { /* it stays open, and a server that starts again computes it */
-        qn_batch_info_free(info);
-        return;
-    }
     b->b = *info;
     info->metadata = NULL;
     b->server = s;
-    b->file = -1;
     b->key = find_key(s, b->b.owner, &found);
     b->is_embedding = strcmp(b->b.endpoint, "/v1/embeddings") == 0;
     if (!found) fail_batch(b, "the API key that made the batch is gone");
@@ -640,8 +647,10 @@ qn_status qn_batches_new(qn_server *s)
         snprintf(b.owner, sizeof b.owner, "%s", json_string_value(json_array_get(each, 1)));
         b.n_failed = counts.n_errors;
         b.n_completed = counts.n_lines - counts.n_errors;
-        if (status == QN_OK)
-            qn_batches_add(s, &b);
+        qn_batch_run *run = status == QN_OK ? qn_batch_run_new() : NULL;
+        if (status == QN_OK && !run) status = QN_E_NOMEM;
+        if (run)
+            qn_batches_add(s, run, &b);
         else
             qn_batch_info_free(&b);
     }

@@ -10,13 +10,18 @@
 #include "server/files/batch.h"
 
 typedef struct qn_batches qn_batches;
+typedef struct qn_batch_run qn_batch_run;
 
 /* When a server with a store starts: finds the batches that have not ended. */
 qn_status qn_batches_new(qn_server *s);
 /* Goes on with them; the model is there. */
 void qn_batches_step(qn_server *s);
-/* Adds a batch that is stored. It takes over the contents of b. */
-void qn_batches_add(qn_server *s, qn_batch_info *b);
+/* The place of a batch, for who stores the batch: adding cannot fail then. Any thread. NULL: out of memory. */
+qn_batch_run *qn_batch_run_new(void);
+/* Of one that was not added. */
+void qn_batch_run_free(qn_batch_run *run);
+/* Adds a batch that is stored. It takes over run and the contents of b. */
+void qn_batches_add(qn_server *s, qn_batch_run *run, qn_batch_info *b);
 /* Cancels the owner's batch, and appends its object. Returns 0 if no such batch is computed. */
 int qn_batches_cancel(qn_server *s, const char *id, const char *owner, qn_buf *out);
 /* No more lines are begun, and those that are computed are given up: a server that starts again goes on. */

@@ -91,16 +91,22 @@ static int check_input(qn_task *t, const char *owner, int64_t *n_lines)
     return t->error.status;
 }
 
+/* What a task makes. */
+typedef struct {
+    qn_batch_info info;
+    qn_batch_run *run;
+} made;
+
 static void create(qn_task *t)
 {
     const qn_server *s = t->ex->server;
     const qn_api_request_limits limits = qn_server_request_limits(s);
-    qn_batch_info *b = qn_calloc(1, sizeof *b);
-    if (!b) {
+    made *m = t->made = qn_calloc(1, sizeof *m);
+    if (!m || !(m->run = qn_batch_run_new())) {
         qn_api_fail_status(&t->error, QN_E_NOMEM);
         return;
     }
-    t->made = b;
+    qn_batch_info *b = &m->info;
     qn_server_owner(s, t->ex->key, b->owner);
     if (qn_api_request_read_fields(t->ex->body.data, t->ex->body.length, qn_files_fields, QN_FILES_BATCH,
                                    &limits, &t->request, &t->error) ||
@@ -127,14 +133,19 @@ static void create(qn_task *t)
 
 static void created(qn_task *t)
 {
-    if (!t->error.status) qn_batches_add(t->ex->server, t->made);
+    made *m = t->made;
+    if (t->error.status) return;
+    qn_batches_add(t->ex->server, m->run, &m->info);
+    m->run = NULL;
 }
 
 static void free_made(qn_task *t)
 {
-    qn_batch_info *b = t->made;
-    if (b) qn_batch_info_free(b);
-    qn_free(b);
+    made *m = t->made;
+    if (!m) return;
+    qn_batch_info_free(&m->info);
+    qn_batch_run_free(m->run);
+    qn_free(m);
 }
 
 void qn_route_batch_create(qn_exchange *ex)

@@ -60,6 +60,26 @@ static qn_status load(qn_task *t, qn_buf *object, qn_buf *more)
     return status;
 }
 
+/* Nothing makes the response: if it is in progress all the same, its end could not be stored. */
+static void mend(qn_task *t)
+{
+    char id[QN_STORED_ID_MAX], owner[QN_ARCHIVE_OWNER_MAX];
+    json_t *response = NULL;
+    if (!strstr(t->answer.data, "\"in_progress\"")) return; /* most are not even parsed */
+    qn_status status = qn_json_parse("a stored response", t->answer.data, t->answer.length, &response);
+    const char *state = json_string_value(json_object_get(response, "status"));
+    if (status == QN_OK && state && strcmp(state, "in_progress") == 0) {
+        qn_exchange_segment(t->ex, "response_id", id, sizeof id);
+        qn_server_owner(t->ex->server, t->ex->key, owner);
+        status = qn_response_mend(t->ex->server->archive, id, owner);
+        qn_buf_reset(&t->answer);
+        if (status == QN_OK) load(t, &t->answer, NULL);
+    }
+    if (status != QN_OK) fail(t, status);
+    json_decref(response);
+}
+
+/* The task's dialect is the completion that makes the response, or NULL: there is none. */
 static void get(qn_task *t)
 {
     char stream[16];
@@ -67,8 +87,8 @@ static void get(qn_task *t)
     if (strcmp(stream, "true") == 0)
         qn_api_fail(&t->error, 400, "unsupported_parameter", "stream",
                     "stream is not supported: a stored response is given as a whole");
-    else
-        load(t, &t->answer, NULL);
+    else if (load(t, &t->answer, NULL) == QN_OK && !t->dialect)
+        mend(t);
 }
 
 void qn_route_response_get(qn_exchange *ex)
@@ -79,7 +99,7 @@ void qn_route_response_get(qn_exchange *ex)
     if (c && c->shown.length && c->shown.status == QN_OK)
         reply(ex, &c->shown);
     else
-        qn_task_begin(ex, get, NULL, 0);
+        qn_task_begin(ex, get, c, 0);
 }
 
 /* ---- delete -------------------------------------------------------------------------------------------- */

@@ -152,12 +152,10 @@ qn_status qn_response_keep(const qn_completion *c)
 
 static qn_status add_id(void *user, const qn_stored *o)
 {
-    return json_array_append_new(user, json_pack("[s,s,I]", o->id, o->owner, (json_int_t)o->created_s))
-               ? qn_fail_nomem(0)
-               : QN_OK;
+    return json_array_append_new(user, json_pack("[s,s]", o->id, o->owner)) ? qn_fail_nomem(0) : QN_OK;
 }
 
-static qn_status mend(qn_archive *archive, const char *id, const char *owner, int64_t created_s)
+qn_status qn_response_mend(qn_archive *archive, const char *id, const char *owner)
 {
     qn_buf object = {0}, more = {0}, out = {0};
     json_t *response = NULL;
@@ -173,6 +171,7 @@ static qn_status mend(qn_archive *archive, const char *id, const char *owner, in
         qn_write_json(&out, response);
         status = out.status;
     }
+    const int64_t created_s = json_integer_value(json_object_get(response, "created_at"));
     if (status == QN_OK)
         status = qn_archive_put(archive, &(qn_stored){QN_STORED_RESPONSE, id, owner, "ended", NULL, created_s,
                                                       out.data, out.length, more.data, more.length});
@@ -192,9 +191,8 @@ qn_status qn_responses_mend(qn_archive *archive)
     qn_status status = found ? qn_archive_list(archive, &open, add_id, found, &more) : qn_fail_nomem(0);
     for (size_t i = 0; i < json_array_size(found) && status == QN_OK; i++) {
         const json_t *each = json_array_get(found, i);
-        status =
-            mend(archive, json_string_value(json_array_get(each, 0)),
-                 json_string_value(json_array_get(each, 1)), json_integer_value(json_array_get(each, 2)));
+        status = qn_response_mend(archive, json_string_value(json_array_get(each, 0)),
+                                  json_string_value(json_array_get(each, 1)));
     }
     json_decref(found);
     return status;

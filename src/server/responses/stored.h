@@ -8,6 +8,9 @@
  * worker. */
 int qn_response_load_history(const qn_server *s, qn_api_request *r, qn_api_error *error);
 qn_status qn_response_keep(const qn_completion *c);
+/* A stored response is in progress, and nothing makes it any more: memory or the disk was out when it ended. It has failed.
+ * On a worker. */
+qn_status qn_response_mend(qn_archive *archive, const char *id, const char *owner);
 /* When a server starts: responses that were being made when the last one ended have failed. */
 qn_status qn_responses_mend(qn_archive *archive);
 
