@@ -7,8 +7,10 @@ import time
 
 import pytest
 
-from server_help import Server, statuses, until
+from server_help import Server, has_store, statuses, until
 from test_server_ping import hold
+
+pytestmark = pytest.mark.skipif(not has_store(), reason="built without SQLite")
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8, "temperature": 0}
 BODIES = {"/v1/chat/completions": CHAT, "/v1/completions": {"prompt": "The mill", "max_tokens": 8, "temperature": 0},

@@ -4,8 +4,10 @@ import signal
 
 import pytest
 
-from server_help import Server, until
+from server_help import Server, has_store, until
 from test_server_ping import hold
+
+pytestmark = pytest.mark.skipif(not has_store(), reason="built without SQLite")
 
 ASK = {"input": "Hello", "max_output_tokens": 12, "temperature": 0}
 
@@ -181,6 +183,21 @@ def test_killed(tmp_path):
     held.close()
     mock = Server(None, "--backend", "mock", "--store", tmp_path)
     assert get(mock, response["id"]) == (200, response)
+    status, got = get(mock, pending["id"])
+    assert status == 200 and got["status"] == "failed" and "the server ended" in got["error"]["message"]
+    assert mock.stop() == 0
+
+
+def test_second_signal(tmp_path):
+    """It ends the server at once: what was being made in the background has failed."""
+    mock = Server(None, "--backend", "mock", "--parallel", "1", "--store", tmp_path)
+    with hold(mock) as held:
+        pending = ask(mock, background=True)
+        mock.process.send_signal(signal.SIGTERM)
+        until(lambda: mock.request("GET", "/health")[0] == 503)
+        assert mock.stop() == 130
+        held.close()
+    mock = Server(None, "--backend", "mock", "--store", tmp_path)
     status, got = get(mock, pending["id"])
     assert status == 200 and got["status"] == "failed" and "the server ended" in got["error"]["message"]
     assert mock.stop() == 0

@@ -115,6 +115,12 @@ class Server:
             self.process.stderr.close()
 
 
+def has_store():
+    """Was the program built with SQLite? It says so before it finds that the folder cannot be made."""
+    said = subprocess.run([QUERN, "serve", "--port", "0", "--store", "/dev/null/store"], capture_output=True, text=True)
+    return "without SQLite" not in said.stderr
+
+
 def read_all(s):
     got = b""
     try:
