@@ -24,6 +24,28 @@ static inline uint64_t mix(uint64_t a, uint64_t b)
     return (uint64_t)p ^ (uint64_t)(p >> 64);
 }
 
+/* The first n of up to 8 bytes, the others 0: by loads that overlap, since a copy of n bytes is a call. */
+static inline uint64_t first_bytes(const uint8_t *p, size_t n)
+{
+    uint64_t v = 0;
+    uint32_t low, high;
+    uint16_t a, b;
+    if (n == 8) {
+        memcpy(&v, p, 8);
+    } else if (n >= 4) {
+        memcpy(&low, p, 4);
+        memcpy(&high, p + n - 4, 4);
+        v = low | (uint64_t)high << (8 * (n - 4));
+    } else if (n >= 2) {
+        memcpy(&a, p, 2);
+        memcpy(&b, p + n - 2, 2);
+        v = a | (uint64_t)b << (8 * (n - 2));
+    } else if (n) {
+        v = *p;
+    }
+    return v;
+}
+
 uint64_t qn_hash_bytes(const void *bytes, size_t n, uint64_t seed)
 {
     const uint8_t *p = bytes;
@@ -36,9 +58,8 @@ uint64_t qn_hash_bytes(const void *bytes, size_t n, uint64_t seed)
         memcpy(&w, p + 8, 8);
         h = mix(v ^ k ^ 0xa0761d6478bd642fu, w ^ h);
     }
-    v = w = 0;
-    if (left) memcpy(&v, p, left < 8 ? left : 8);
-    if (left > 8) memcpy(&w, p + 8, left - 8);
+    v = left < 8 ? first_bytes(p, left) : first_bytes(p, 8);
+    w = left > 8 ? first_bytes(p + 8, left - 8) : 0;
     h = mix(v ^ k ^ 0xe7037ed1a0b428dbu, w ^ h);
     return mix(h ^ n, 0x8ebc6af09c88c6e3u);
 }

@@ -35,6 +35,42 @@ qn_status qn_json_pull_fail(const qn_json_pull *p, const char *fmt, ...)
     return qn_fail(QN_E_FORMAT, "%s: line %zu column %zu: %s", p->what, line, end - start + 1, text);
 }
 
+/* ---- eight bytes at a time ----------------------------------------------------------------------------- */
+
+#define EACH_BYTE(b) (0x0101010101010101u * (b))
+
+/* The high bit of the lowest byte that is zero is the lowest set; 0: no byte is. */
+static inline uint64_t zero_bytes(uint64_t w)
+{
+    return (w - EACH_BYTE(1)) & ~w & EACH_BYTE(0x80);
+}
+
+/* The same for a quote or a backslash. */
+static inline uint64_t string_ends(uint64_t w)
+{
+    return zero_bytes(w ^ EACH_BYTE('"')) | zero_bytes(w ^ EACH_BYTE('\\'));
+}
+
+/* The same for these, control characters and what is not ASCII. */
+static inline uint64_t string_stops(uint64_t w)
+{
+    return string_ends(w) | (((w - EACH_BYTE(0x20)) | w) & EACH_BYTE(0x80));
+}
+
+/* From at on, how many bytes come before the first that stops; no more than the text has. */
+static inline size_t plain_run(const char *text, size_t n, size_t at, uint64_t stops(uint64_t w))
+{
+    const size_t start = at;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    for (uint64_t w, found; n - at >= 8; at += 8) {
+        memcpy(&w, text + at, 8);
+        if ((found = stops(w))) return at - start + (size_t)__builtin_ctzll(found) / 8;
+    }
+#endif
+    for (; at < n && !(stops((uint8_t)text[at] | EACH_BYTE('a') << 8) & 0x80);) at++;
+    return at - start;
+}
+
 static void skip_space(qn_json_pull *p)
 {
     while (p->at < p->n) {
@@ -149,12 +185,10 @@ qn_status qn_json_pull_string(qn_json_pull *p, qn_json_text *out)
     for (;;) {
         size_t run = p->at;
         while (p->at < p->n) {
+            p->at += plain_run(p->text, p->n, p->at, string_stops);
+            if (p->at == p->n) break;
             unsigned char c = (unsigned char)p->text[p->at];
-            if (c == '"' || c == '\\' || c < 0x20) break;
-            if (c < 0x80) {
-                p->at++;
-                continue;
-            }
+            if (c < 0x80) break;
             uint32_t cp;
             size_t used = qn_utf8_decode(p->text + p->at, p->n - p->at, &cp);
             if (!used) return qn_json_pull_fail(p, "invalid UTF-8 in a string");
@@ -224,18 +258,23 @@ qn_status qn_json_pull_bool(qn_json_pull *p, int *out)
 
 static qn_status skip_string(qn_json_pull *p)
 {
-    for (p->at++; p->at < p->n; p->at++) {
-        if (p->text[p->at] == '"') {
-            p->at++;
-            return QN_OK;
-        }
-        if (p->text[p->at] == '\\') p->at++;
+    for (p->at++; p->at < p->n;) {
+        p->at += plain_run(p->text, p->n, p->at, string_ends);
+        if (p->at < p->n && p->text[p->at++] == '"') return QN_OK;
+        p->at++; /* what the backslash is for */
     }
     return qn_json_pull_fail(p, "string without end");
 }
 
 qn_status qn_json_pull_skip(qn_json_pull *p, qn_json_text *out)
 {
+    size_t count;
+    return qn_json_pull_skip_counted(p, out, &count);
+}
+
+qn_status qn_json_pull_skip_counted(qn_json_pull *p, qn_json_text *out, size_t *count)
+{
+    *count = 1;
     char c = qn_json_pull_peek(p);
     size_t start = p->at;
     if (c == '"') {
@@ -251,6 +290,7 @@ qn_status qn_json_pull_skip(qn_json_pull *p, qn_json_text *out)
             }
             if (c == '{' || c == '[') depth++;
             if (c == '}' || c == ']') depth--;
+            *count += c == ',' && depth == 1;
             if (p->depth + depth > QN_JSON_DEPTH_MAX)
                 return qn_json_pull_fail(p, "nested deeper than %d", QN_JSON_DEPTH_MAX);
             p->at++;

@@ -45,6 +45,8 @@ qn_status qn_json_pull_bool(qn_json_pull *p, int *out);
 /* Reads any value and drops it; *out (may be NULL) is its text. Checks structure, strings and nesting, not
  * UTF-8. */
 qn_status qn_json_pull_skip(qn_json_pull *p, qn_json_text *out);
+/* The same; *count: elements or members of an array or object that is not empty, 1 of any other value. */
+qn_status qn_json_pull_skip_counted(qn_json_pull *p, qn_json_text *out, size_t *count);
 /* Only white space may be left. */
 qn_status qn_json_pull_end(qn_json_pull *p);
 /* QN_E_FORMAT with source, line and column. */

@@ -11,6 +11,7 @@
 #include "base/utf8.h"
 #include "text/tokenizer/model/trie.h"
 #include "text/tokenizer/split/piece_rules.h"
+#include "text/tokenizer/table.h"
 
 enum {
     CHAR_TABLE =
@@ -23,7 +24,7 @@ enum {
 typedef struct {
     uint64_t pair; /* left << 32 | right */
     uint32_t rank;
-    int32_t merged; /* -1: free slot */
+    uint32_t merged_plus_1; /* 0: free slot */
 } merge_slot;
 
 struct qn_bpe {
@@ -92,12 +93,11 @@ qn_status qn_bpe_new(const qn_vocab *vocab, const qn_bpe_options *options, size_
     if (!options->by_score) {
         size_t size = 64;
         while (size < expected_merges * 2 && size < (size_t)1 << 30) size *= 2;
-        b->merges = qn_alloc_array(size, sizeof *b->merges);
+        b->merges = qn_table_new(size, sizeof *b->merges);
         if (!b->merges) {
             qn_free(b);
             return QN_E_NOMEM;
         }
-        memset(b->merges, 0xff, size * sizeof *b->merges);
         b->merge_mask = size - 1;
     }
     *out = b;
@@ -107,7 +107,7 @@ qn_status qn_bpe_new(const qn_vocab *vocab, const qn_bpe_options *options, size_
 void qn_bpe_free(qn_bpe *b)
 {
     if (!b) return;
-    qn_free(b->merges);
+    qn_table_free(b->merges, b->merge_mask + 1, sizeof *b->merges);
     qn_free(b->rank_of_id);
     qn_trie_free(&b->whole);
     qn_free(b);
@@ -123,7 +123,7 @@ static inline merge_slot *find_merge(const qn_bpe *b, uint64_t pair)
 {
     for (size_t i = pair_hash(b, pair) & b->merge_mask;; i = (i + 1) & b->merge_mask) {
         merge_slot *s = &b->merges[i];
-        if (s->merged < 0 || s->pair == pair) return s;
+        if (!s->merged_plus_1 || s->pair == pair) return s;
     }
 }
 
@@ -136,18 +136,17 @@ qn_status qn_bpe_add_merge(qn_bpe *b, int32_t left, int32_t right, int32_t merge
 {
     if (b->n_merges >= (b->merge_mask + 1) / 2) {
         size_t had = b->merge_mask + 1, size = had * 2;
-        merge_slot *before = b->merges, *merges = qn_alloc_array(size, sizeof *merges);
+        merge_slot *before = b->merges, *merges = qn_table_new(size, sizeof *merges);
         if (!merges) return QN_E_NOMEM;
-        memset(merges, 0xff, size * sizeof *merges);
         b->merges = merges;
         b->merge_mask = size - 1;
         for (size_t i = 0; i < had; i++)
-            if (before[i].merged >= 0) *find_merge(b, before[i].pair) = before[i];
-        qn_free(before);
+            if (before[i].merged_plus_1) *find_merge(b, before[i].pair) = before[i];
+        qn_table_free(before, had, sizeof *before);
     }
     merge_slot *s = find_merge(b, pair_of(left, right));
-    if (s->merged < 0) b->n_merges++;
-    *s = (merge_slot){pair_of(left, right), rank, merged};
+    if (!s->merged_plus_1) b->n_merges++;
+    *s = (merge_slot){pair_of(left, right), rank, (uint32_t)merged + 1};
     return QN_OK;
 }
 
@@ -304,9 +303,9 @@ static inline int pair_merge(const qn_bpe *b, qn_bpe_scratch *s, const char *wor
         return 1;
     }
     const merge_slot *m = find_merge(b, pair_of(left->id, right->id));
-    if (m->merged < 0) return 0;
+    if (!m->merged_plus_1) return 0;
     *rank = m->rank;
-    *merged = m->merged;
+    *merged = (int32_t)m->merged_plus_1 - 1;
     return 1;
 }
 

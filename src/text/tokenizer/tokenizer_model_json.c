@@ -12,8 +12,6 @@
 
 enum {
     IDS_SPARE = 1 << 16, /* holes that a vocabulary may have beyond four times its size */
-    TYPICAL_ENTRY =
-        16, /* bytes of a vocabulary entry in the file, at least (estimate for the first allocation) */
 };
 
 void qn_json_pull_part(qn_json_pull *p, const char *what, const char *text, qn_json_text part)
@@ -78,6 +76,8 @@ qn_status qn_model_json_read(qn_model_json *m, qn_json_pull *p)
         }
         if (flag) {
             QN_TRY(optional_bool(p, flag));
+        } else if (text == &m->vocab || text == &m->merges) {
+            QN_TRY(qn_json_pull_skip_counted(p, text, text == &m->vocab ? &m->n_vocab : &m->n_merges));
         } else if (qn_json_text_is(key, "end_of_word_suffix")) {
             QN_TRY(qn_json_pull_skip(p, &value));
             if (!qn_json_text_is(value, "null") && !qn_json_text_is(value, "\"\""))
@@ -120,29 +120,46 @@ static qn_status read_integer(const qn_model_json *m, qn_json_text member, int64
 
 /* ---- vocabulary and merges ----------------------------------------------------------------------------- */
 
-/* A token whose id and text are its own. */
-static qn_status add_once(qn_vocab *v, qn_json_pull *p, int32_t id, qn_json_text text)
+/* Tokens whose ids and texts are their own, on their way into the vocabulary. */
+typedef struct {
+    qn_vocab *v;
+    qn_vocab_group group;
+    size_t places[QN_VOCAB_GROUP]; /* where each stood in the file */
+} gathering;
+
+static qn_status settle(gathering *g, qn_json_pull *p)
 {
-    size_t n, before = v->n_tokens;
-    const char *other = qn_vocab_text(v, id, &n);
+    const qn_vocab_group group = g->group;
+    const int twin = qn_vocab_settle(g->v, &g->group);
+    if (twin < 0) return QN_OK;
+    size_t n;
+    const char *text = qn_vocab_text(g->v, group.ids[twin], &n);
+    p->at = g->places[twin];
+    return qn_json_pull_fail(p, "'%.*s' is in the vocabulary twice", shown(n), text);
+}
+
+static qn_status add_once(gathering *g, qn_json_pull *p, int32_t id, qn_json_text text)
+{
+    size_t n;
+    const char *other = qn_vocab_text(g->v, id, &n);
     if (other)
         return qn_json_pull_fail(p, "token %d is both '%.*s' and '%.*s'", id, shown(n), other, shown(text.n),
                                  text.data);
-    QN_TRY(qn_vocab_add(v, id, text.data, text.n, 0));
-    return v->n_tokens > before
-               ? QN_OK
-               : qn_json_pull_fail(p, "'%.*s' is in the vocabulary twice", shown(text.n), text.data);
+    g->places[g->group.n] = p->at;
+    QN_TRY(qn_vocab_gather(g->v, &g->group, id, text.data, text.n));
+    return g->group.n == QN_VOCAB_GROUP ? settle(g, p) : QN_OK;
 }
 
 static qn_status read_vocab(const qn_model_json *m, qn_tokenizer *t)
 {
     qn_json_pull p;
     qn_json_text key;
+    gathering g = {.v = &t->vocab};
     int more;
     int64_t id;
     qn_status status;
     open_part(m, m->vocab, &p);
-    size_t expected = m->vocab.n / TYPICAL_ENTRY;
+    size_t expected = m->n_vocab;
     if ((status = qn_vocab_init(&t->vocab, expected, m->vocab.n / 2)) != QN_OK) goto out;
     if ((status = qn_json_pull_enter(&p, '{')) != QN_OK) goto out;
     int64_t max_id = (int64_t)m->vocab.n + IDS_SPARE; /* an entry takes more than 4 bytes */
@@ -150,8 +167,9 @@ static qn_status read_vocab(const qn_model_json *m, qn_tokenizer *t)
     while ((status = qn_json_pull_key(&p, &more, &key)) == QN_OK && more) {
         /* The key may lie in the parser's buffer, which reading the id does not touch. */
         if ((status = qn_json_pull_i64(&p, 0, max_id, &id)) != QN_OK) break;
-        if ((status = add_once(&t->vocab, &p, (int32_t)id, key)) != QN_OK) break;
+        if ((status = add_once(&g, &p, (int32_t)id, key)) != QN_OK) break;
     }
+    if (status == QN_OK) status = settle(&g, &p);
     if (status == QN_OK && t->vocab.n_tokens == 0)
         status = qn_fail(QN_E_FORMAT, "%s: model.vocab is empty", m->what);
 out:
@@ -249,7 +267,7 @@ static qn_status build_bpe(const qn_model_json *m, qn_tokenizer *t)
     QN_TRY(find_unk(m, t, &o.unk_id));
     t->unk_id = o.unk_id;
     check_byte_tokens(m, t);
-    QN_TRY(qn_bpe_new(&t->vocab, &o, m->merges.n / TYPICAL_ENTRY, &t->bpe));
+    QN_TRY(qn_bpe_new(&t->vocab, &o, m->n_merges, &t->bpe));
     return read_merges(m, t);
 }
 
@@ -311,7 +329,7 @@ static qn_status read_pieces(const qn_model_json *m, qn_tokenizer *t, double **s
     int more;
     size_t capacity = 0, n = 0;
     open_part(m, m->vocab, &p);
-    qn_status status = qn_vocab_init(&t->vocab, m->vocab.n / TYPICAL_ENTRY, m->vocab.n / 2);
+    qn_status status = qn_vocab_init(&t->vocab, m->n_vocab, m->vocab.n / 2);
     if (status == QN_OK) status = qn_json_pull_enter(&p, '[');
     while (status == QN_OK && (status = qn_json_pull_element(&p, &more)) == QN_OK && more) {
         if (n == capacity) {

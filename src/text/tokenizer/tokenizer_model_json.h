@@ -12,6 +12,7 @@ typedef struct {
     const char *what, *text; /* the whole file */
     /* Texts of the members, as found; data NULL: missing. */
     qn_json_text type, vocab, merges, unk_token, unk_id, prefix, max_chars;
+    size_t n_vocab, n_merges; /* their entries, about */
     int byte_fallback, fuse_unk, ignore_merges;
     int seen;
 } qn_model_json;

@@ -635,6 +635,8 @@ static void test_refused(void **state)
         {"{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"AAAA\"}}",
          QN_E_FORMAT, "3 bytes are too few"},
         {"{\"model\":{\"vocab\":{\"a\":0}}}", QN_E_FORMAT, "no merges"},
+        {"{\"model\":{\"vocab\":{\"a\":0,\"b\":1,\"a\":2},\"merges\":[]}}", QN_E_FORMAT,
+         "line 1 column 37: 'a' is in the vocabulary twice"},
         {"{\"model\":{\"vocab\":{\"a\":-1},\"merges\":[]}}", QN_E_FORMAT, "line 1 column 24: -1 is not in"},
         {"{\"model\":{\"vocab\":{\"a\":2147483646},\"merges\":[]}}", QN_E_FORMAT, "2147483646 is not in"},
         {"{\"model\":{\"vocab\":{\"a\":0.5},\"merges\":[]}}", QN_E_FORMAT, "expected an integer"},

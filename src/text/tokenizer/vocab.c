@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "text/tokenizer/table.h"
 
 qn_status qn_vocab_init(qn_vocab *v, size_t expected_tokens, size_t expected_bytes)
 {
@@ -13,7 +14,7 @@ qn_status qn_vocab_init(qn_vocab *v, size_t expected_tokens, size_t expected_byt
     if (getrandom(&v->seed, sizeof v->seed, GRND_NONBLOCK) < 0) v->seed = (uintptr_t)v;
     size_t size = 64;
     while (size < expected_tokens * 2 && size < (size_t)1 << 30) size *= 2;
-    v->slots = qn_calloc(size, sizeof *v->slots);
+    v->slots = qn_table_new(size, sizeof *v->slots);
     if (!v->slots) return QN_E_NOMEM;
     v->mask = size - 1;
     v->bytes = qn_alloc(expected_bytes ? expected_bytes : 64);
@@ -28,7 +29,7 @@ void qn_vocab_free(qn_vocab *v)
     qn_free(v->start);
     qn_free(v->length);
     qn_free(v->flags);
-    qn_free(v->slots);
+    qn_table_free(v->slots, v->mask + 1, sizeof *v->slots);
     *v = (qn_vocab){0};
 }
 
@@ -59,6 +60,29 @@ static qn_status reserve_id(qn_vocab *v, size_t n_ids)
     return QN_OK;
 }
 
+/* memcmp(a, b, n) == 0 for texts that are mostly short: by loads that overlap, without a call. */
+static inline int same_bytes(const char *a, const char *b, size_t n)
+{
+    uint64_t x, y, u, w;
+    uint32_t i, j, k, l;
+    if (n > 16) return memcmp(a, b, n) == 0;
+    if (n >= 8) {
+        memcpy(&x, a, 8);
+        memcpy(&y, b, 8);
+        memcpy(&u, a + n - 8, 8);
+        memcpy(&w, b + n - 8, 8);
+        return ((x ^ y) | (u ^ w)) == 0;
+    }
+    if (n >= 4) {
+        memcpy(&i, a, 4);
+        memcpy(&j, b, 4);
+        memcpy(&k, a + n - 4, 4);
+        memcpy(&l, b + n - 4, 4);
+        return ((i ^ j) | (k ^ l)) == 0;
+    }
+    return !n || (a[0] == b[0] && a[n / 2] == b[n / 2] && a[n - 1] == b[n - 1]);
+}
+
 static qn_vocab_slot *find_slot(const qn_vocab *v, const char *text, size_t n, uint32_t hash)
 {
     for (size_t i = hash & v->mask;; i = (i + 1) & v->mask) {
@@ -66,14 +90,14 @@ static qn_vocab_slot *find_slot(const qn_vocab *v, const char *text, size_t n, u
         if (!s->id_plus_1) return s;
         if (s->hash != hash) continue;
         uint32_t id = s->id_plus_1 - 1;
-        if (v->length[id] == n && memcmp(v->bytes + v->start[id], text, n) == 0) return s;
+        if (v->length[id] == n && same_bytes(v->bytes + v->start[id], text, n)) return s;
     }
 }
 
 static qn_status rehash(qn_vocab *v)
 {
     size_t had = v->mask + 1, size = had * 2;
-    qn_vocab_slot *slots = qn_calloc(size, sizeof *slots);
+    qn_vocab_slot *slots = qn_table_new(size, sizeof *slots);
     if (!slots) return QN_E_NOMEM;
     for (size_t i = 0; i < had; i++) {
         if (!v->slots[i].id_plus_1) continue;
@@ -81,7 +105,7 @@ static qn_status rehash(qn_vocab *v)
         while (slots[at].id_plus_1) at = (at + 1) & (size - 1);
         slots[at] = v->slots[i];
     }
-    qn_free(v->slots);
+    qn_table_free(v->slots, had, sizeof *slots);
     v->slots = slots;
     v->mask = size - 1;
     return QN_OK;
@@ -136,6 +160,32 @@ qn_status qn_vocab_add(qn_vocab *v, int32_t id, const char *text, size_t n, uint
     if (!s->id_plus_1) v->n_tokens++;
     *s = (qn_vocab_slot){hash, (uint32_t)id + 1};
     return QN_OK;
+}
+
+qn_status qn_vocab_gather(qn_vocab *v, qn_vocab_group *g, int32_t id, const char *text, size_t n)
+{
+    if (v->n_tokens + (size_t)g->n >= (v->mask + 1) / 2) QN_TRY(rehash(v));
+    QN_TRY(qn_vocab_add_text(v, id, text, n, 0));
+    g->ids[g->n] = id;
+    g->hashes[g->n] = (uint32_t)qn_hash_bytes(text, n, v->seed);
+    __builtin_prefetch(&v->slots[g->hashes[g->n++] & v->mask], 1);
+    return QN_OK;
+}
+
+int qn_vocab_settle(qn_vocab *v, qn_vocab_group *g)
+{
+    int twin = -1;
+    for (int i = 0; i < g->n; i++) {
+        const int32_t id = g->ids[i];
+        qn_vocab_slot *s = find_slot(v, v->bytes + v->start[id], v->length[id], g->hashes[i]);
+        if (!s->id_plus_1)
+            v->n_tokens++;
+        else if (twin < 0)
+            twin = i;
+        *s = (qn_vocab_slot){g->hashes[i], (uint32_t)id + 1};
+    }
+    g->n = 0;
+    return twin;
 }
 
 int32_t qn_vocab_find(const qn_vocab *v, const char *text, size_t n)

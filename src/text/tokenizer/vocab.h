@@ -43,6 +43,18 @@ void qn_vocab_free(qn_vocab *v);
 qn_status qn_vocab_add(qn_vocab *v, int32_t id, const char *text, size_t n, uint8_t flags);
 /* The same without an entry from text to id. */
 qn_status qn_vocab_add_text(qn_vocab *v, int32_t id, const char *text, size_t n, uint8_t flags);
+/* Adding many tokens, each at a fraction of the time, since their waits for memory overlap: they are gathered in
+ * a group (zeroed before the first), and found by their texts once it is settled. */
+enum { QN_VOCAB_GROUP = 32 };
+typedef struct {
+    int32_t ids[QN_VOCAB_GROUP];
+    uint32_t hashes[QN_VOCAB_GROUP];
+    int n;
+} qn_vocab_group;
+/* The group has room, and id has no token. */
+qn_status qn_vocab_gather(qn_vocab *v, qn_vocab_group *g, int32_t id, const char *text, size_t n);
+/* Empties the group. The place in it of the first token whose text was there before; -1: none. */
+int qn_vocab_settle(qn_vocab *v, qn_vocab_group *g);
 /* -1: none. */
 int32_t qn_vocab_find(const qn_vocab *v, const char *text, size_t n);
 /* Many look-ups at once, each at a fraction of the time, since their waits for memory overlap. */

@@ -22,8 +22,6 @@ extern const qn_cp_set qn_punctuation;      /* Punctuation, BertPreTokenizer */
 extern const qn_cp_set qn_digits;           /* Digits */
 extern const qn_cp_set qn_never_normalized; /* in newer Unicode they decompose or take part in reordering */
 extern const qn_cp_set qn_late_extends; /* they join the letter before them; utf8proc may not know it yet */
-extern const qn_cp_set qn_letters;      /* \p{L} */
-extern const qn_cp_set qn_numbers;      /* \p{N} */
 
 /* Letters whose lower case may be newer than utf8proc: count letters from `from` on become those from `to` on. */
 typedef struct {
