@@ -13,7 +13,8 @@ enum {
     LINES_MAX = 8,           /* that are computed together, of all batches */
     EMBEDDING_LINES_MAX = 1, /* they hold one of the few slow workers each */
     PIECE_BYTES = 65536,
-    AGAIN_MS = 100 /* after a full queue */
+    AGAIN_MS = 100, /* after a full queue */
+    TICK_S = 30
 };
 
 typedef struct qn_batch_run batch;
@@ -58,6 +59,7 @@ struct qn_batch_run {
 
 struct qn_batches {
     batch *first;
+    struct event *tick; /* windows end also while lines wait for idle times */
     int n_lines, n_embedding_lines, n_jobs;
     int is_stopped, is_stepping;
 };
@@ -621,6 +623,19 @@ void qn_batches_add(qn_server *s, qn_batch_run *b, qn_batch_info *info)
     qn_batches_step(s);
 }
 
+static void on_tick(evutil_socket_t file, short what, void *user)
+{
+    (void)file, (void)what;
+    qn_batches_step(user);
+}
+
+static qn_status begin_ticking(qn_server *s)
+{
+    const struct timeval every = {TICK_S, 0};
+    s->batches->tick = event_new(s->http.base, -1, EV_PERSIST, on_tick, s);
+    return s->batches->tick && evtimer_add(s->batches->tick, &every) == 0 ? QN_OK : qn_fail_nomem(0);
+}
+
 static qn_status collect(void *user, const qn_stored *o)
 {
     return json_array_append_new(user, json_pack("[s%,s]", o->object, o->object_bytes, o->owner))
@@ -637,6 +652,7 @@ qn_status qn_batches_new(qn_server *s)
     qn_status status = found ? QN_OK : qn_fail_nomem(0);
     s->batches = qn_calloc(1, sizeof *s->batches);
     if (!s->batches) status = QN_E_NOMEM;
+    if (status == QN_OK) status = begin_ticking(s);
     if (status == QN_OK) status = qn_archive_list(s->archive, &open, collect, found, &more);
     for (size_t i = 0; i < json_array_size(found) && status == QN_OK; i++) {
         const json_t *each = json_array_get(found, i), *object = json_array_get(each, 0);
@@ -700,6 +716,7 @@ void qn_batches_free(qn_server *s)
         next = b->next;
         free_batch(b);
     }
+    if (s->batches->tick) event_free(s->batches->tick);
     qn_free(s->batches);
     s->batches = NULL;
 }

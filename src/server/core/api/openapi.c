@@ -195,7 +195,9 @@ static void put_responses(const qn_route *r, qn_buf *out)
     qn_json_put_text(out, "description", "An error: its message names the field at fault");
     qn_json_key(out, "content");
     qn_json_open(out, '{');
-    put_content("application/json", "{\"type\":\"object\",\"required\":[\"error\"]}", out);
+    /* GET /health tells its status in any case. */
+    put_content("application/json",
+                r->is_open ? "{\"type\":\"object\"}" : "{\"type\":\"object\",\"required\":[\"error\"]}", out);
     qn_json_close(out, '}');
     qn_json_close(out, '}');
     qn_json_close(out, '}');
