@@ -37,6 +37,9 @@ static void write_server(const qn_server *s, qn_buf *b)
     qn_metrics_value(b, "quern_batch_lines_total", "result=\"completed\"", (double)m->n_batch_answers);
     qn_metrics_value(b, "quern_batch_lines_total", "result=\"failed\"", (double)m->n_batch_failures);
     write_gauge(b, "quern_connections", "Open connections.", s->http.n_connections);
+    write_gauge(b, "quern_requests_held_bytes",
+                "Memory of requests that are not answered: bodies, their JSON, pictures.",
+                (double)qn_held_get(s->held));
     write_gauge(b, "quern_requests_running", "Requests that are not yet answered.",
                 (double)s->http.n_exchanges);
     qn_histogram_write(&m->first_token, "quern_time_to_first_token_seconds",

@@ -32,6 +32,7 @@ typedef struct {
 
 typedef struct {
     qn_server server;
+    qn_held held;
     struct event *wake_event, *signals[2];
     loading load;
     int is_loading;
@@ -102,6 +103,7 @@ static void model_loaded(qn_job *job)
     s->info = l->info;
     s->traits = l->traits;
     s->model = l->model;
+    qn_held_set_model(s->held, l->model);
     s->http.has_model = 1;
     s->created_s = (int64_t)time(NULL);
     qn_batches_step(s);
@@ -198,6 +200,7 @@ static void stop(running *r)
     qn_batches_free(s);
     qn_archive_close(s->archive);
     if (r->load.model && s->options->save && r->status == QN_OK) r->status = save(r);
+    qn_held_set_model(s->held, NULL);
     if (r->load.model) qn_model_close(&r->load.model);
     for (int i = 0; i < 2; i++)
         if (r->signals[i]) event_free(r->signals[i]);
@@ -206,17 +209,31 @@ static void stop(running *r)
     qn_wake_close(&s->wake);
 }
 
+static qn_status hold(qn_server *s, size_t size_bytes, size_t whole_bytes)
+{
+    return qn_held_take(s->held, size_bytes, whole_bytes, 1);
+}
+
+static void release(qn_server *s, size_t size_bytes)
+{
+    qn_held_give(s->held, size_bytes);
+}
+
 qn_status qn_server_run(const qn_server_options *options)
 {
     running *r = qn_calloc(1, sizeof *r);
     if (!r) return QN_E_NOMEM;
     qn_server *s = &r->server;
+    qn_held_start(&r->held, options->machine_bytes);
+    s->held = &r->held;
     s->options = options;
     s->wake.file = -1;
     s->http = (qn_http_server){.options = &options->http,
                                .tables = qn_server_tables,
                                .n_tables = QN_SERVER_TABLES,
                                .server = s,
+                               .hold = hold,
+                               .release = release,
                                .answered = answered,
                                .ended = ended,
                                .id_seed = (uint64_t)time(NULL)};
@@ -231,6 +248,7 @@ qn_status qn_server_run(const qn_server_options *options)
         snprintf(r->why, sizeof r->why, "%s", qn_last_error());
     }
     stop(r);
+    qn_held_end(&r->held);
     status = r->status;
     if (status != QN_OK) qn_fail_copy(status, r->why);
     qn_free(r);

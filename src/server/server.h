@@ -28,6 +28,7 @@ typedef struct {
     int no_look_ahead;  /* next turns are not computed in idle time (look_ahead.h) */
     int32_t n_draft;    /* tokens guessed ahead, as in qn_generate_options */
     qn_pooling pooling; /* of embeddings */
+    size_t machine_bytes;     /* of memory, which bounds what waiting requests hold; 0: not known */
     qn_archive_options store; /* folder NULL: nothing is stored */
     /* Opens the model, on a thread of its own while the server listens already. */
     qn_status (*open)(void *user, qn_model **out);

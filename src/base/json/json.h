@@ -29,6 +29,9 @@ void qn_json_unquote_python(char *text);
 /* A copy of an object or array, its members shared; NULL (and no message) when memory is out. json_copy
  * leaves members out then. */
 json_t *qn_json_copy(const json_t *value);
+/* About how many bytes a text of n bytes takes as values, from above, the text itself not counted. Counts brackets,
+ * commas, colons and quotes, so it is linear and needs no memory. */
+size_t qn_json_cost(const char *text, size_t n);
 /* Checks nesting depth and balance of quotes only; 0 when too deep. */
 int qn_json_depth_ok(const char *text, size_t n, int depth_max);
 

@@ -184,6 +184,7 @@ const qn_arg_spec qn_serve_spec = {
 int qn_cmd_serve(int argc, char **argv)
 {
     static const char *const loopback[] = {"127.0.0.1"};
+    qn_device_info machine = {0};
     serve_options o = {.port = 8080,
                        .max_queue = QUEUE,
                        .read_timeout_s = READ_TIMEOUT_MS / 1000,
@@ -218,6 +219,7 @@ int qn_cmd_serve(int argc, char **argv)
                                                         : PARALLEL;
     o.load.o.background = 1;
     o.load.o.max_queue = o.max_queue;
+    if (qn_device_get_info(0, &machine) != QN_OK) machine.memory_bytes = 0;
     qn_server_options options = {.http = {.hosts = o.listen.n ? o.listen.items : loopback,
                                           .n_hosts = o.listen.n ? o.listen.n : 1,
                                           .port = o.port,
@@ -238,6 +240,7 @@ int qn_cmd_serve(int argc, char **argv)
                                  .no_look_ahead = o.no_look_ahead,
                                  .n_draft = o.speculate == 0 ? QN_DRAFT_TOKENS_MAX : 0,
                                  .pooling = (qn_pooling)o.pooling,
+                                 .machine_bytes = machine.memory_bytes,
                                  .store = {.folder = o.store,
                                            .bytes_max = (int64_t)o.store_bytes,
                                            .age_max_s = (int64_t)o.store_days * 86400,

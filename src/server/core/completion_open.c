@@ -98,6 +98,7 @@ static int prepare_chat(opening *o)
 {
     qn_completion *c = o->c;
     int refused = c->dialect->read_messages(&c->request, &c->error);
+    if (!refused) refused = qn_api_request_hold_texts(&c->request, c->request.chat, &c->error);
     if (!refused) refused = qn_chat_prompt_write(c->ex->server, &c->request, &o->chat, &c->error);
     if (refused) return refused;
     if (!c->ex->server->info.has_chat_template)
@@ -281,6 +282,10 @@ static int open_prompts(opening *o)
     c->choices = qn_calloc(n_prompts * n, sizeof *c->choices);
     if (!c->choices) return fail_memory(c);
     c->n_choices = n_prompts * n;
+    if (!is_chat) {
+        const int refused = qn_api_request_hold_texts(&c->request, r->prompt, &c->error);
+        if (refused) return refused;
+    }
     for (size_t i = 0; i < c->n_choices; i++) {
         int refused = 0;
         if (is_chat)
@@ -329,6 +334,7 @@ void qn_completion_open(qn_completion *c)
         qn_buf_puts(&c->model, name);
         refused = c->model.status == QN_OK ? open_prompts(&o) : fail_memory(c);
     }
+    qn_api_request_let_texts(&c->request);
     qn_chat_prompt_free(&o.chat);
     qn_buf_free(&o.prompt_text);
     qn_buf_free(&o.one.ids);

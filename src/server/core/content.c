@@ -102,6 +102,9 @@ static int add_picture(qn_content *c, qn_api_request *r, const char *param, cons
     if (status == QN_OK) status = keep_picture(r, &picture);
     qn_buf_free(&file);
     if (status != QN_OK) return fail_picture(param, status, error);
+    const qn_image *last = &r->pictures[r->n_pictures - 1];
+    const int refused = qn_api_request_hold(r, (size_t)(3 * last->width * last->height), error);
+    if (refused) return refused;
     end_text(c);
     part = json_object();
     c->has_failed |= qn_message_set(part, "type", json_string("image")) != 0;

@@ -16,6 +16,7 @@ static int count(qn_task *t, const qn_dialect *dialect, int64_t *n_tokens)
     t->request.key = t->ex->key;
     if (!refused && dialect->prepare) refused = dialect->prepare(s, &t->request, &t->error);
     if (!refused) refused = dialect->read_messages(&t->request, &t->error);
+    if (!refused) refused = qn_api_request_hold_texts(&t->request, t->request.chat, &t->error);
     if (!refused) refused = qn_chat_prompt_write(s, &t->request, &chat, &t->error);
     if (!refused) {
         const qn_status status = qn_chat_render(s->model, &chat.prompt, NULL, &ids, n_tokens);

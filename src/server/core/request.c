@@ -20,6 +20,48 @@ void qn_api_request_start(qn_api_request *r, unsigned route)
     r->repeat_last_n = r->dry_penalty_last_n = -1;
 }
 
+int qn_api_request_hold(qn_api_request *r, size_t size_bytes, qn_api_error *error)
+{
+    if (!r->held) return 0;
+    const qn_status status = qn_held_take(r->held, size_bytes, r->held_bytes + size_bytes, 0);
+    if (status != QN_OK && !qn_held_fits(r->held, size_bytes))
+        return qn_api_fail(
+            error, 413, "body_too_large", NULL,
+            "the request is larger than the server's memory allows: it would take about %zu bytes",
+            size_bytes);
+    if (status != QN_OK) return qn_api_fail_status(error, status);
+    r->held_bytes += size_bytes;
+    return 0;
+}
+
+static size_t text_bytes(const json_t *value)
+{
+    const char *key;
+    json_t *each;
+    size_t n = json_string_length(value);
+    for (size_t i = 0; i < json_array_size(value); i++) n += text_bytes(json_array_get(value, i));
+    json_object_foreach((json_t *)value, key, each) n += text_bytes(each);
+    return n;
+}
+
+int qn_api_request_hold_texts(qn_api_request *r, const json_t *value, qn_api_error *error)
+{
+    /* Measured with BPE of bytes and of characters, Unigram and WordPiece: 6 to 40 bytes for each byte of text. */
+    enum { EACH = 44, LONG = 1 << 18 };
+    const size_t n = text_bytes(value);
+    if (n < LONG) return 0;
+    const int refused = qn_api_request_hold(r, n * EACH, error);
+    if (!refused && r->held) r->held_for_texts += n * EACH;
+    return refused;
+}
+
+void qn_api_request_let_texts(qn_api_request *r)
+{
+    if (r->held_for_texts) qn_held_give(r->held, r->held_for_texts);
+    r->held_bytes -= r->held_for_texts;
+    r->held_for_texts = 0;
+}
+
 void qn_api_request_warn(qn_api_request *r, const char *param, const char *message)
 {
     qn_json_open(&r->warnings, '{');
@@ -134,4 +176,6 @@ void qn_api_request_free(qn_api_request *r)
     qn_buf_free(&r->warnings);
     qn_buf_free(&r->ids);
     qn_buf_free(&r->allowed_ids);
+    if (r->held_bytes) qn_held_give(r->held, r->held_bytes);
+    r->held_bytes = 0;
 }

@@ -8,6 +8,7 @@
 #include <jansson.h>
 #include <quern/generate.h>
 
+#include "server/core/held.h"
 #include "server/http/api_error.h"
 
 enum {
@@ -38,6 +39,7 @@ typedef struct {
     int64_t context_size;
     int has_chat_template, has_reasoning; /* of the model; has_reasoning: in a form that is known */
     int takes_pictures;
+    qn_held *held; /* where requests count their memory; NULL: nowhere */
     int lenient;   /* unknown fields are reported, not refused */
     int has_store; /* the server stores what it makes */
 } qn_api_request_limits;
@@ -50,7 +52,9 @@ typedef struct {
 } qn_api_request_form;
 
 typedef struct {
-    unsigned route; /* a bit of the dialect */
+    unsigned route;                    /* a bit of the dialect */
+    qn_held *held;                     /* NULL: none */
+    size_t held_bytes, held_for_texts; /* the second: of the first, until qn_api_request_let_texts */
     json_t *body;
     const char *model;     /* NULL: not given */
     qn_generate_options o; /* complete, but for the seeds of choices behind the first */
@@ -138,6 +142,12 @@ void qn_api_request_start(qn_api_request *r, unsigned route);
 /* Makes `o` of the numbers as sent. */
 void qn_api_request_set_options(qn_api_request *r, const qn_api_request_limits *limits);
 void qn_api_request_free(qn_api_request *r);
+/* Counts memory that goes with the request. Returns 0, or the HTTP status of a refusal: there is no room. */
+int qn_api_request_hold(qn_api_request *r, size_t size_bytes, qn_api_error *error);
+/* The same of what a tokenizer needs for text that is long: values, or the texts in them. */
+int qn_api_request_hold_texts(qn_api_request *r, const json_t *value, qn_api_error *error);
+/* No text is tokenized any more. */
+void qn_api_request_let_texts(qn_api_request *r);
 /* Reports that what `param` asks for is not done, or in another way. */
 void qn_api_request_warn(qn_api_request *r, const char *param, const char *message);
 

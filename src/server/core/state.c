@@ -38,6 +38,7 @@ qn_api_request_limits qn_server_request_limits(const qn_server *s)
                                    .has_chat_template = s->info.has_chat_template,
                                    .has_reasoning = s->info.reasoning_mark && *s->info.reasoning_mark,
                                    .takes_pictures = s->info.takes_images,
+                                   .held = s->held,
                                    .lenient = s->options->lenient,
                                    .has_store = s->archive != NULL,
                                    .default_min_p = s->info.default_min_p,

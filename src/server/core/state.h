@@ -40,6 +40,7 @@ struct qn_server {
     qn_archive *archive;               /* NULL: nothing is stored */
     struct qn_completion *background;  /* answers that nobody waits for, from the newest on */
     struct qn_batches *batches;        /* that are computed; NULL: nothing is stored */
+    qn_held *held;                     /* memory of requests that are not answered */
     qn_server_metrics metrics;
 };
 

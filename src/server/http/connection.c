@@ -24,7 +24,6 @@ enum {
     AHEAD_MAX = 65536,          /* sent before the answer to what came before */
     OUTPUT_LOW = 65536,         /* of a stream: more is made when less than this waits */
     OUTPUT_HIGH = 262144,       /* no more is made when more than this waits */
-    BODIES_MAX = 16,            /* of the largest size, at once */
     IDLE_S = 75,                /* between two requests */
     WRITE_S = 60,               /* without any progress */
     SUNK_BYTES = 1 << 20,       /* of a body that a sink takes: as many give it its time again */
@@ -79,10 +78,14 @@ void qn_exchange_release(qn_exchange *ex)
     free_exchange(ex);
 }
 
-static void count_body(qn_connection *c, size_t bytes)
+/* The request's body takes so many bytes now. QN_E_NOMEM: there is no room for more; the count stays. */
+static qn_status count_body(qn_connection *c, size_t bytes)
 {
-    c->server->body_bytes += bytes - c->counted;
+    qn_http_server *s = c->server;
+    if (bytes > c->counted) QN_TRY(s->hold(s->server, bytes - c->counted, bytes));
+    if (bytes < c->counted) s->release(s->server, c->counted - bytes);
     c->counted = bytes;
+    return QN_OK;
 }
 
 /* The exchange has its answer, or nobody to answer to. */
@@ -484,6 +487,13 @@ static int begin_body(qn_connection *c, qn_api_error *error)
     return route->sink->begin(c->exchange, qn_http_get(h, "content-type"), error);
 }
 
+/* Of a body whose length was said all memory is there from the start, but only what came was touched; another grows by
+ * doubling. */
+static size_t body_bytes(const qn_http *h)
+{
+    return h->is_chunked ? h->body.capacity : h->body.length;
+}
+
 /* A step forward of the request that is read. */
 static void look(qn_connection *c)
 {
@@ -506,13 +516,15 @@ static void look(qn_connection *c)
         refuse(c, &error);
         return;
     }
-    count_body(c, h->body.length);
+    const qn_status counted = count_body(c, body_bytes(h));
     if (h->state == QN_HTTP_FAILED) {
         qn_api_fail(&error, h->status, h->status == 413 ? "body_too_large" : "malformed_request", NULL, "%s",
                     h->why);
         refuse(c, &error);
-    } else if (c->server->body_bytes > c->server->options->body_max_bytes * BODIES_MAX) {
-        qn_api_fail(&error, 503, "overloaded", NULL, "too many large requests at the same time");
+    } else if (counted != QN_OK) {
+        qn_buf_free(&h->body);
+        qn_api_fail(&error, 503, "overloaded", NULL, "there is no memory left for the request: %s",
+                    qn_last_error());
         refuse(c, &error);
     } else if (h->state == QN_HTTP_DONE) {
         dispatch(c);

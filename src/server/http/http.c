@@ -348,6 +348,7 @@ void qn_http_read_body(qn_http *h)
     h->left = h->content_length > 0 ? (uint64_t)h->content_length : 0;
     h->step = CHUNK_SIZE;
     h->state = h->is_chunked || h->left ? QN_HTTP_BODY : QN_HTTP_DONE;
+    if (h->left && h->left <= QN_HTTP_RESERVED_MAX) qn_buf_reserve(&h->body, (size_t)h->left);
 }
 
 /* As much of the body, or of its chunk, as is here. */

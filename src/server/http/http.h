@@ -18,8 +18,9 @@ enum {
     QN_HTTP_HEAD_MAX = 16384,
     QN_HTTP_HEADERS_MAX = 64,
     QN_HTTP_CHUNK_LINE_MAX = 16,
-    QN_HTTP_EXTENSIONS_MAX = 4096, /* bytes of a body's chunk extensions */
-    QN_HTTP_EMPTY_LINES_MAX = 4    /* before a request */
+    QN_HTTP_RESERVED_MAX = 64 << 20, /* of a body whose length is said: the memory is taken at once */
+    QN_HTTP_EXTENSIONS_MAX = 4096,   /* bytes of a body's chunk extensions */
+    QN_HTTP_EMPTY_LINES_MAX = 4      /* before a request */
 };
 
 typedef enum {

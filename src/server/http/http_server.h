@@ -19,6 +19,10 @@ typedef struct {
         *tables; /* [n_tables]; the first writes the errors of paths that no table has */
     size_t n_tables;
     qn_server *server;
+    /* Memory of bodies, which are counted as they arrive; whole_bytes: of this one until now. QN_E_NOMEM: there is no
+     * room. */
+    qn_status (*hold)(qn_server *server, size_t size_bytes, size_t whole_bytes);
+    void (*release)(qn_server *server, size_t size_bytes);
     /* An exchange has its answer, or its client is gone. */
     void (*answered)(const qn_exchange *ex, int is_gone);
     /* An exchange was freed, a connection was closed, or the last bytes of one left: what waited for the end
@@ -34,7 +38,6 @@ typedef struct {
     int is_loopback; /* all listeners are */
     int n_connections, connections_max;
     int64_t n_exchanges; /* that have been asked for and are not freed */
-    size_t body_bytes;   /* of requests that are not answered */
     struct qn_connection *connections;
     uint64_t n_ids;
 } qn_http_server;

@@ -67,11 +67,13 @@ static void put_vllm(const qn_task *t, const int32_t *ids, int64_t n, qn_buf *ou
 /* *ids: owned by the caller. */
 static int encode(qn_task *t, const json_t *content, const char *param, int32_t **ids, int64_t *n)
 {
-    const qn_api_request *r = &t->request;
+    qn_api_request *r = &t->request;
     const qn_encode_options options = {.special = r->special, .bos = r->adds_special};
     const qn_model *model = t->ex->server->model;
     if (!json_is_string(content))
         return qn_api_fail(&t->error, 400, "invalid_type", param, "%s must be a string", param);
+    const int refused = qn_api_request_hold_texts(r, content, &t->error);
+    if (refused) return refused;
     const qn_status status =
         qn_model_encode(model, json_string_value(content), json_string_length(content), &options, ids, n);
     return status == QN_OK ? 0 : qn_api_fail_status(&t->error, status);

@@ -144,6 +144,12 @@ int qn_api_request_read_fields(const char *text, size_t n, const qn_field *table
                                const qn_api_request_limits *limits, qn_api_request *out, qn_api_error *error)
 {
     qn_api_request_start(out, route);
+    out->held = limits->held;
+    /* Beside the values: copies of their texts in a chat, in its prompt, and as ids. */
+    const size_t cost = qn_json_cost(text ? text : "", n) + 3 * n;
+    const int refused =
+        text && qn_json_depth_ok(text, n, QN_JSON_DEPTH_MAX) ? qn_api_request_hold(out, cost, error) : 0;
+    if (refused) return refused;
     qn_status status = qn_json_parse("the body", text ? text : "", n, &out->body);
     if (status != QN_OK) {
         qn_api_fail_status(error, status);

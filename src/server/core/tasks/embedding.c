@@ -73,6 +73,8 @@ static int read_prompts(embedding *v)
     if (n > QN_EMBEDDING_INPUTS_MAX)
         return qn_api_fail(&t->error, 400, "invalid_value", field, "%s has %zu texts, at most %d are allowed",
                            field, n, (int)QN_EMBEDDING_INPUTS_MAX);
+    const int is_full = qn_api_request_hold_texts(&t->request, input, &t->error);
+    if (is_full) return is_full;
     v->prompts = qn_calloc(n, sizeof *v->prompts);
     if (!v->prompts) return qn_api_fail_status(&t->error, QN_E_NOMEM);
     for (size_t i = 0; i < n; i++) {
