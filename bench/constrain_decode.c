@@ -1,14 +1,16 @@
 /* What a form costs, and what forced text gains. usage: constrain_decode MODEL [SCHEMAS.jsonl [N]]
  *
  * Without SCHEMAS: decode at 1 and at 16 sequences: free, and held to two schemas that force next to nothing. Free and held
- * answers of TOKENS tokens alternate; milliseconds for each token of a sequence, medians of ROUNDS, and the median of
- * the ratios of neighbours: the goal is at most 1.02. With SCHEMAS (lines as in fixtures/json_schema), complete
- * answers to the first N (100) of them that compile, one after the other: tokens, and the time of a token beside the
- * free one. Ratios below 1 are forced text. */
+ * answers of TOKENS tokens are neighbours, and swap places each round; milliseconds for each token of a sequence, medians of
+ * ROUNDS, and the median and the quartiles of the ratios of neighbours, by the clock and by the processor time of all
+ * threads: the goal is at most 1.02. With SCHEMAS (lines as in fixtures/json_schema), complete
+ * answers to the first N (100) of them that compile, each with as many free tokens behind it: tokens, and the time of a
+ * token beside a free one. Ratios below 1 are forced text. */
 #include <quern/quern.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
@@ -16,7 +18,7 @@
 #include "base/json/json_value.h"
 #include "base/mem.h"
 
-enum { ROUNDS = 9, TOKENS = 128, SEQUENCES_MAX = 16, ANSWER_MAX = 512, LINE_MAX_BYTES = 4 << 20 };
+enum { ROUNDS = 21, TOKENS = 128, SEQUENCES_MAX = 16, ANSWER_MAX = 512, LINE_MAX_BYTES = 4 << 20 };
 
 static const char *const held[] = {
     "{\"type\": \"string\", \"minLength\": 2000}",
@@ -43,9 +45,20 @@ static double median(double *x, int n)
     return x[n / 2];
 }
 
-/* Tokens of all rows, from the first one to the end. Returns the milliseconds of a token of a row. */
-static double generate(qn_model *m, const qn_ids *prompt, int n_rows, qn_constraint *c, int64_t max_tokens,
-                       int64_t *n_tokens)
+typedef struct {
+    double ms, cpu_ms;
+} times;
+
+static int64_t cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Tokens of all rows, from the first one to the end. Returns the times of a token of a row. */
+static times generate(qn_model *m, const qn_ids *prompt, int n_rows, qn_constraint *c, int64_t max_tokens,
+                      int64_t *n_tokens)
 {
     qn_ids rows[SEQUENCES_MAX];
     qn_generation *g = NULL;
@@ -55,7 +68,7 @@ static double generate(qn_model *m, const qn_ids *prompt, int n_rows, qn_constra
                                    .seed = 1,
                                    .temperature = 1,
                                    .constraint = c};
-    int64_t n = 0, start = 0;
+    int64_t n = 0, start = 0, cpu_start = 0;
     for (int i = 0; i < n_rows; i++) rows[i] = *prompt;
     check(qn_generation_open(m, &(qn_prompt){.rows = rows, .n_rows = n_rows}, &o, &g));
     for (int n_open = n_rows; n_open;) {
@@ -64,18 +77,20 @@ static double generate(qn_model *m, const qn_ids *prompt, int n_rows, qn_constra
             n_open--;
         } else if (n++ == n_rows - 1) {
             start = qn_clock_ns(); /* each row has about one */
+            cpu_start = cpu_ns();
         }
     }
-    const double ms = start ? (double)(qn_clock_ns() - start) * 1e-6 : 0;
+    const double each = n > n_rows ? 1e-6 * n_rows / (double)(n - n_rows) : 0;
+    const times t_all = {(double)(qn_clock_ns() - start) * each, (double)(cpu_ns() - cpu_start) * each};
     qn_generation_close(g);
     *n_tokens = n - n_rows;
-    return n > n_rows ? ms * n_rows / (double)(n - n_rows) : 0;
+    return t_all;
 }
 
 static void measure_cost(qn_model *m, const qn_ids *prompt, int n_rows)
 {
     for (int k = 0; k < N_HELD; k++) {
-        double without[ROUNDS], with[ROUNDS], ratio[ROUNDS];
+        double without[ROUNDS], with[ROUNDS], ratio[ROUNDS], cpu_ratio[ROUNDS];
         int64_t n;
         qn_constraint *c = NULL;
         check(qn_constraint_open(
@@ -83,13 +98,21 @@ static void measure_cost(qn_model *m, const qn_ids *prompt, int n_rows)
         generate(m, prompt, n_rows, c, TOKENS,
                  &n); /* what it learns while it is used is known from here on */
         for (int i = 0; i < ROUNDS; i++) {
-            without[i] = generate(m, prompt, n_rows, NULL, TOKENS, &n);
-            with[i] = generate(m, prompt, n_rows, c, TOKENS, &n);
-            ratio[i] = with[i] / without[i];
+            times of[2];
+            for (int k = 0; k < 2; k++)
+                of[(i + k) % 2] = generate(m, prompt, n_rows, (i + k) % 2 ? c : NULL, TOKENS, &n);
+            without[i] = of[0].ms;
+            with[i] = of[1].ms;
+            ratio[i] = of[1].ms / of[0].ms;
+            cpu_ratio[i] = of[1].cpu_ms / of[0].cpu_ms;
         }
-        const double middle = median(ratio, ROUNDS);
-        printf("%2d sequences, %s: free %.3f ms, held %.3f ms, ratio %.3f (%.3f to %.3f)\n", n_rows, held[k],
-               median(without, ROUNDS), median(with, ROUNDS), middle, ratio[0], ratio[ROUNDS - 1]);
+        const double middle = median(ratio, ROUNDS), cpu_middle = median(cpu_ratio, ROUNDS);
+        printf("%2d sequences, %s: free %.3f ms, held %.3f ms, ratio %.3f (%.3f to %.3f), of processor time "
+               "%.3f "
+               "(%.3f to %.3f)\n",
+               n_rows, held[k], median(without, ROUNDS), median(with, ROUNDS), middle, ratio[ROUNDS / 4],
+               ratio[ROUNDS * 3 / 4], cpu_middle, cpu_ratio[ROUNDS / 4], cpu_ratio[ROUNDS * 3 / 4]);
+        fflush(stdout);
         qn_constraint_close(c);
     }
 }
@@ -115,33 +138,37 @@ static void measure_forced(qn_model *m, const qn_ids *prompt, const char *path, 
 {
     FILE *f = fopen(path, "r");
     char *line = qn_alloc(LINE_MAX_BYTES);
-    double *ratio = qn_alloc_array((size_t)n_wanted, sizeof *ratio), free_ms[5], ms_all = 0;
+    double *ratio = qn_alloc_array((size_t)n_wanted, sizeof *ratio), ms_all = 0, cpu_all = 0, free_all = 0,
+           free_cpu = 0;
     int64_t n, n_all = 0;
     int n_schemas = 0;
     if (!f || !line || !ratio) {
         fprintf(stderr, "constrain_decode: %s cannot be read\n", path);
         exit(1);
     }
-    for (int i = 0; i < 5; i++) free_ms[i] = generate(m, prompt, 1, NULL, TOKENS, &n);
-    const double alone = median(free_ms, 5);
     while (n_schemas < n_wanted && fgets(line, LINE_MAX_BYTES, f)) {
         qn_constraint *c = open_line(m, line, strlen(line));
         if (!c) continue;
-        const double ms = generate(m, prompt, 1, c, ANSWER_MAX, &n);
+        const times held_times = generate(m, prompt, 1, c, ANSWER_MAX, &n);
         if (n > 0) {
-            ratio[n_schemas++] = ms / alone;
-            ms_all += ms * (double)n;
+            int64_t n_free;
+            const times free_times = generate(m, prompt, 1, NULL, n + 1, &n_free);
+            ratio[n_schemas++] = held_times.ms / free_times.ms;
+            ms_all += held_times.ms * (double)n;
+            cpu_all += held_times.cpu_ms * (double)n;
+            free_all += free_times.ms * (double)n;
+            free_cpu += free_times.cpu_ms * (double)n;
             n_all += n;
         }
         qn_constraint_close(c);
     }
     if (n_schemas) {
-        const double middle = median(ratio, n_schemas), each = ms_all / (double)n_all;
-        printf("%d schemas, %lld tokens: %.3f ms a token, free %.3f ms: ratio %.3f of all, median %.3f, best "
-               "%.3f, "
-               "worst %.3f\n",
-               n_schemas, (long long)n_all, each, alone, each / alone, middle, ratio[0],
-               ratio[n_schemas - 1]);
+        const double middle = median(ratio, n_schemas);
+        printf("%d schemas, %lld tokens: %.3f ms a token, as many free ones %.3f ms: ratio %.3f of all, of "
+               "processor "
+               "time %.3f; of a schema: median %.3f, best %.3f, worst %.3f\n",
+               n_schemas, (long long)n_all, ms_all / (double)n_all, free_all / (double)n_all,
+               ms_all / free_all, cpu_all / free_cpu, middle, ratio[0], ratio[n_schemas - 1]);
     }
     qn_free(line);
     qn_free(ratio);
