@@ -634,6 +634,12 @@ static qn_status rule_SHORT_CONV_GRAD(const qn_prim_call *c, qn_shape *shape, qn
     return QN_OK;
 }
 
+/* g of the gated delta rule: a number for each head, or for each row of its state. */
+static int is_decay(const qn_shape *g, const qn_shape *q, const qn_shape *v)
+{
+    return same_rows(q, g) && g->dim[1] == v->dim[1] && (g->n == 2 || (g->n == 3 && g->dim[2] == q->dim[2]));
+}
+
 static qn_status rule_GATED_DELTA(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     const int with_state = c->params->recurrent.state != NULL;
@@ -642,11 +648,11 @@ static qn_status rule_GATED_DELTA(const qn_prim_call *c, qn_shape *shape, qn_dty
                    *beta = c->shape[4];
     for (int i = 0; i < 5; i++) NEED(is_float(c->dtype[i]), "inputs must be f32");
     NEED(q->n == 3 && v->n == 3 && qn_shape_equal(q, k) && same_rows(q, v) && q->dim[1] > 0 &&
-             v->dim[1] % q->dim[1] == 0 && g->n == 2 && qn_shape_equal(g, beta) && same_rows(q, g) &&
-             g->dim[1] == v->dim[1] && is_index(c, 5, 1) &&
+             v->dim[1] % q->dim[1] == 0 && is_decay(g, q, v) && beta->n == 2 && same_rows(q, beta) &&
+             beta->dim[1] == v->dim[1] && is_index(c, 5, 1) &&
              (!with_state || (is_index(c, 6, 1) && is_index(c, 7, 1))),
-         "takes q, k [R, k_heads, dk], v [R, heads, dv], g, beta [R, heads], row_begin, and with a state "
-         "slots, reset");
+         "takes q, k [R, k_heads, dk], v [R, heads, dv], g [R, heads] or [R, heads, dk], beta [R, heads], "
+         "row_begin, and with a state slots, reset");
     *shape = *v;
     *dtype = QN_DTYPE_F32;
     return QN_OK;
@@ -656,12 +662,12 @@ static qn_status rule_GATED_DELTA_GRAD(const qn_prim_call *c, qn_shape *shape, q
 {
     ARITY(7);
     const qn_shape *q = c->shape[0], *v = c->shape[2];
-    NEED(q->n == 3 && v->n == 3 && is_index(c, 5, 1) && is_float(c->dtype[6]) &&
-             qn_shape_equal(c->shape[6], v),
+    NEED(q->n == 3 && v->n == 3 && is_decay(c->shape[3], q, v) && is_index(c, 5, 1) &&
+             is_float(c->dtype[6]) && qn_shape_equal(c->shape[6], v),
          "takes q, k, v, g, beta, row_begin, d_out");
     *shape = *q;
     shape->n = 2;
-    shape->dim[1] = 2 * q->dim[1] * q->dim[2] + v->dim[1] * (v->dim[2] + 2);
+    shape->dim[1] = 2 * q->dim[1] * q->dim[2] + v->dim[1] * (v->dim[2] + 1) + qn_shape_row(c->shape[3]);
     *dtype = QN_DTYPE_F32;
     return QN_OK;
 }

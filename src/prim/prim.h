@@ -82,16 +82,19 @@ typedef struct {
  * SHORT_CONV inputs: x [R, channels], w [kernel, channels], row_begin [S + 1], slots [S], reset [S]; output
  * like x. GATED_DELTA inputs: q, k [R, k_heads, dk], v [R, heads, dv] with as many heads to each of k_heads,
  * g [R, heads] (log decay), beta [R, heads], row_begin, slots, reset; output [R, heads, dv]. Per row: S = S
- * exp(g); S = S + k (beta (v - k S))^T; out = q S (Yang et al. 2024, gated delta net). Without a state every
+ * exp(g); S = S + k (beta (v - k S))^T; out = q S (Yang et al. 2024, gated delta net). g [R, heads, dk] has a
+ * decay of each row of S, from 0 to 1, not its logarithm (Kimi delta attention). additive 1: S = S + k (beta v)^T, the
+ * state space of Mamba-2 (Dao and Gu 2024). Without a state every
  * sequence starts from zero, there are no slots and no reset, and there is a gradient: SHORT_CONV_GRAD
  * inputs: x, w, row_begin, d_out; output like x or like w. GATED_DELTA_GRAD inputs: q, k, v, g, beta,
  * row_begin, d_out; output [R, ..]: dq, dk, dv, dg and dbeta of a row, one behind the other. */
 typedef struct {
     struct qn_state *state; /* NULL: none */
     int32_t layer;
-    int64_t offset; /* in floats: where a slot of the layer holds this primitive's [kernel - 1, channels] or
+    int64_t offset;   /* in floats: where a slot of the layer holds this primitive's [kernel - 1, channels] or
                        [heads, dk, dv] */
-    int32_t which;  /* SHORT_CONV_GRAD: 0 dx, 1 dw */
+    int32_t which;    /* SHORT_CONV_GRAD: 0 dx, 1 dw */
+    int32_t additive; /* GATED_DELTA and its gradient */
 } qn_params_recurrent;
 
 /* Products of each row with the matrices that its ids name. EXPERTS: x [R, k] or [R, top, k], w [n_experts,

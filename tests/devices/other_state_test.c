@@ -294,6 +294,7 @@ static void pages_of_one_world(const qn_test_pair *pair)
 
 typedef struct {
     int64_t channels, kernel, keys, heads, dk, dv;
+    int by_channel, additive;
 } recurrent;
 
 static int64_t conv_floats(const recurrent *r)
@@ -308,13 +309,13 @@ static int make_recurrent(const recurrent *r, side *s)
     qn_shape ends = qn_shape_sym(QN_SYM_S, 0, NULL);
     ends.dim[0] = 1;
     const int64_t w_dims[] = {r->kernel, r->channels}, q_dims[] = {r->keys, r->dk},
-                  v_dims[] = {r->heads, r->dv};
+                  v_dims[] = {r->heads, r->dv}, g_dims[] = {r->heads, r->dk};
     qn_array *in[10] = {qn_input(scope, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, &r->channels)),
                         qn_input(scope, QN_DTYPE_F32, qn_shape_make(2, w_dims)),
                         qn_input(scope, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 2, q_dims)),
                         qn_input(scope, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 2, q_dims)),
                         qn_input(scope, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 2, v_dims)),
-                        qn_input(scope, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, &r->heads)),
+                        qn_input(scope, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1 + r->by_channel, g_dims)),
                         qn_input(scope, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, &r->heads)),
                         qn_input(scope, QN_DTYPE_I32, ends),
                         qn_input(scope, QN_DTYPE_I32, qn_shape_sym(QN_SYM_S, 0, NULL)),
@@ -325,6 +326,7 @@ static int make_recurrent(const recurrent *r, side *s)
         out[layer] = qn_apply(scope, QN_PRIM_SHORT_CONV, &p, 5,
                               (qn_array *[]){in[0], in[1], in[7], in[8], in[9]}, NULL, QN_DTYPE_F32);
         p.recurrent.offset = conv_floats(r);
+        p.recurrent.additive = r->additive;
         out[LAYERS + layer] = qn_apply(scope, QN_PRIM_GATED_DELTA, &p, 8, in + 2, NULL, QN_DTYPE_F32);
     }
     OK(qn_scope_status(scope));
@@ -353,6 +355,8 @@ static void slots_of_one_world(const qn_test_pair *pair)
 {
     recurrent r = {1 + roll(40), 1 + roll(4), 1 + roll(2), 0, 1 + roll(24), 1 + roll(24)};
     r.heads = r.keys * (1 + roll(3));
+    r.by_channel = (int)roll(2);
+    r.additive = (int)roll(2);
     const qn_state_spec spec = {.kind = QN_STATE_SLOTS,
                                 .n_layers = LAYERS,
                                 .n_units = UNITS,
@@ -362,7 +366,9 @@ static void slots_of_one_world(const qn_test_pair *pair)
         new_state(&sides[d], &spec, 0);
         make_recurrent(&r, &sides[d]);
     }
-    const int64_t widths[7] = {r.channels, 0, r.keys * r.dk, r.keys * r.dk, r.heads * r.dv, r.heads, r.heads};
+    const int64_t widths[7] = {
+        r.channels, 0, r.keys * r.dk, r.keys * r.dk, r.heads * r.dv, r.heads * (r.by_channel ? r.dk : 1),
+        r.heads};
     int64_t length[SEQUENCES] = {0};
     int32_t slot[SEQUENCES] = {7, 2, 50};
     float *x = qn_alloc_array(ROWS * SEQUENCES * 512, sizeof *x);
@@ -387,9 +393,9 @@ static void slots_of_one_world(const qn_test_pair *pair)
             const int64_t n = input == 1 ? r.kernel * r.channels : st.n_rows * widths[input];
             fill(x, n);
             for (int64_t k = 0; k < n; k++) { /* decays, shares; keys short enough for states to stay small */
-                if (input == 5) x[k] -= 1;
+                if (input == 5) x[k] = r.by_channel ? (x[k] + 1) / 2 : x[k] - 1;
                 if (input == 6) x[k] = (x[k] + 1) / 2;
-                if (input == 3) x[k] *= 0.3f;
+                if (input == 3) x[k] *= r.additive ? 0.1f : 0.3f;
             }
             for (int d = 0; d < 2; d++) put(&sides[d], input, x, (size_t)n * sizeof *x);
         }

@@ -95,11 +95,12 @@ void qn_test_short_conv(qn_test_dice *d)
 static void delta_row(const qn_delta_args *a, int64_t r, double *state, double *out)
 {
     const float *q = a->q + r * a->q_stride, *k = a->k + r * a->k_stride, *v = a->v + r * a->v_stride;
-    double decay = exp((double)a->g[r * a->g_stride]);
+    const float *g = a->g + r * a->g_stride;
     for (int64_t c = 0; c < a->dv; c++) {
         double sum = 0, delta;
-        for (int64_t i = 0; i < a->dk; i++) sum += k[i] * (state[i * a->dv + c] *= decay);
-        delta = a->beta[r * a->beta_stride] * (v[c] - sum);
+        for (int64_t i = 0; i < a->dk; i++)
+            sum += k[i] * (state[i * a->dv + c] *= a->by_channel ? (double)g[i] : exp((double)*g));
+        delta = a->beta[r * a->beta_stride] * (v[c] - (a->additive ? 0 : sum));
         out[c] = 0;
         for (int64_t i = 0; i < a->dk; i++) out[c] += q[i] * (state[i * a->dv + c] += k[i] * delta);
     }
@@ -130,8 +131,11 @@ void qn_test_gated_delta(qn_test_dice *d)
     qn_delta_args a = {.n_rows = 1 + qn_test_roll(d, 7),
                        .dk = 1 + qn_test_roll(d, 40),
                        .dv = 1 + qn_test_roll(d, DV_MAX),
-                       .g_stride = 1 + qn_test_roll(d, 4),
+                       .by_channel = (int)qn_test_roll(d, 2),
+                       .additive = (int)qn_test_roll(d, 2),
                        .beta_stride = 1 + qn_test_roll(d, 4)};
+    const int64_t decays = a.by_channel ? a.dk : 1;
+    a.g_stride = decays + qn_test_roll(d, 4);
     a.q_stride = a.k_stride = a.dk + APART;
     a.v_stride = a.dv + APART;
     a.out_stride = a.dv + 1;
@@ -142,7 +146,8 @@ void qn_test_gated_delta(qn_test_dice *d)
     a.q = qn_test_sealed(qn_test_random_floats(d, spread(a.n_rows, a.q_stride, a.dk), -unit, unit));
     a.k = qn_test_sealed(qn_test_random_floats(d, spread(a.n_rows, a.k_stride, a.dk), -unit, unit));
     a.v = qn_test_sealed(qn_test_random_floats(d, spread(a.n_rows, a.v_stride, a.dv), -1, 1));
-    a.g = qn_test_sealed(qn_test_random_floats(d, spread(a.n_rows, a.g_stride, 1), -3, 0));
+    a.g = qn_test_sealed(qn_test_random_floats(d, spread(a.n_rows, a.g_stride, decays), a.by_channel ? 0 : -3,
+                                               a.by_channel ? 1 : 0));
     a.beta = qn_test_sealed(qn_test_random_floats(d, spread(a.n_rows, a.beta_stride, 1), 0, 1));
     for (const char *const *set = qn_kernels_names(); *set; set++) {
         const qn_kernels *k = qn_kernels_by_name(*set);

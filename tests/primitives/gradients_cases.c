@@ -426,10 +426,13 @@ static qn_array *make_GATED_DELTA(qn_gradient_case *c)
     in[0] = qn_case_reals(c, QN_REAL_ANY, QN_DIMS(rows, keys, dk));
     in[1] = qn_case_reals(c, QN_REAL_ANY, QN_DIMS(rows, keys, dk));
     in[2] = qn_case_reals(c, QN_REAL_ANY, QN_DIMS(rows, heads, qn_case_size(c)));
-    in[3] = qn_case_reals(c, QN_REAL_NEGATIVE, QN_DIMS(rows, heads));
+    const qn_params p = {.recurrent = {.additive = (int32_t)qn_case_roll(c, 2)}};
+    in[3] = qn_case_roll(c, 2) ? qn_case_reals(c, QN_REAL_NEGATIVE, QN_DIMS(rows, heads))
+                               : qn_case_reals(c, QN_REAL_POSITIVE, QN_DIMS(rows, heads, dk));
     in[4] = qn_case_reals(c, QN_REAL_POSITIVE, QN_DIMS(rows, heads));
     in[5] = row_begin;
-    return qn_case_call(c, QN_PRIM_GATED_DELTA, NULL, 6, in);
+    qn_case_say(c, " additive %d", p.recurrent.additive);
+    return qn_case_call(c, QN_PRIM_GATED_DELTA, &p, 6, in);
 }
 
 /* ---- losses ------------------------------------------------------------------------------------------- */

@@ -438,10 +438,10 @@ static value node_SEQUENCE(builder *b)
     const qn_shape s = shape_of(h), numbers = qn_shape_make(2, s.dim);
     if (roll(b, 2)) { /* of small keys: what large ones write grows from row to row */
         const value k = two(b, QN_PRIM_MUL, h, given(b, 0.05, 0.15, s), 0.15 * x.bound);
-        return use(
-            b, QN_PRIM_GATED_DELTA, NULL, 6,
-            (value[]){h, k, h, given(b, -1, 0, numbers), given(b, 0, 1, numbers), row_begin(b, s.dim[0])},
-            100);
+        const qn_params p = {.recurrent = {.additive = (int32_t)roll(b, 2)}};
+        const value g = roll(b, 2) ? given(b, -1, 0, numbers) : given(b, 0, 1, s);
+        return use(b, QN_PRIM_GATED_DELTA, &p, 6,
+                   (value[]){h, k, h, g, given(b, 0, 1, numbers), row_begin(b, s.dim[0])}, 100);
     }
     int32_t at[ELEMENTS];
     for (int64_t i = 0; i < s.dim[0]; i++) at[i] = (int32_t)i;

@@ -86,7 +86,10 @@ static void delta_run(const qn_cpu_run *run, const qn_cpu_step *s)
                        .v_stride = in[2].stride[0],
                        .g_stride = in[3].stride[0],
                        .beta_stride = in[4].stride[0],
+                       .by_channel = in[3].shape.n == 3,
+                       .additive = p->additive,
                        .out_stride = heads * dv};
+    const int64_t decays = a.by_channel ? dk : 1;
     int64_t begin, end;
     while (qn_cpu_claim(run, n_sequences * heads * pieces, &begin, &end))
         for (int64_t at = begin; at < end; at++) {
@@ -96,7 +99,7 @@ static void delta_run(const qn_cpu_run *run, const qn_cpu_step *s)
             a.q = (const float *)s->in[0] + row * a.q_stride + h / shared * dk;
             a.k = (const float *)s->in[1] + row * a.k_stride + h / shared * dk;
             a.v = (const float *)s->in[2] + row * a.v_stride + h * dv;
-            a.g = (const float *)s->in[3] + row * a.g_stride + h;
+            a.g = (const float *)s->in[3] + row * a.g_stride + h * decays;
             a.beta = (const float *)s->in[4] + row * a.beta_stride + h;
             a.out = (float *)s->out + row * a.out_stride + h * dv;
             a.state = p->state ? state_of(p, slots[i]) + h * dk * dv : (float *)run->scratch;

@@ -48,27 +48,38 @@ typedef struct {
     int64_t dk, dv, n_rows;
     const float *q, *k, *v, *g, *beta, *d_out;
     int64_t q_stride, k_stride, v_stride, g_stride, beta_stride, d_stride, out_stride;
+    int by_channel, additive; /* as in qn_delta_args */
     float *dq, *dk_out, *dv_out, *dg, *dbeta;
     float *states; /* [CHUNK + 1][dk][dv] */
     float *begins; /* [chunks][dk][dv] */
     float *d_state, *u, *delta, *d_delta;
 } head;
 
+/* The decay of all of the state of row r; 1 where each of its rows has its own. */
 static float decay_of(const head *h, int64_t r)
 {
     float decay;
+    if (h->by_channel) return 1;
     h->kernels->ew[QN_EW_EXP](&decay, h->g + r * h->g_stride, 1, h->g, 1, 1);
     return decay;
 }
 
-/* u = S^T k, delta = beta (v - exp(g) u) of row r; S is the state before it. */
+/* That of row i of the state alone. */
+static float own_decay(const head *h, int64_t r, int64_t i)
+{
+    return h->by_channel ? h->g[r * h->g_stride + i] : 1;
+}
+
+/* u = S^T k, delta = beta (v - exp(g) u) of row r; S is the state before it. Additive: u = 0. */
 static void errors(const head *h, int64_t r, const float *state)
 {
     const float *k = h->k + r * h->k_stride, *v = h->v + r * h->v_stride;
     const float decay = decay_of(h, r), beta = h->beta[r * h->beta_stride];
     memset(h->u, 0, (size_t)h->dv * sizeof *h->u);
-    for (int64_t i = 0; i < h->dk; i++)
-        for (int64_t j = 0; j < h->dv; j++) h->u[j] += k[i] * state[i * h->dv + j];
+    for (int64_t i = 0; i < h->dk && !h->additive; i++) {
+        const float ki = k[i] * own_decay(h, r, i);
+        for (int64_t j = 0; j < h->dv; j++) h->u[j] += ki * state[i * h->dv + j];
+    }
     for (int64_t j = 0; j < h->dv; j++) h->delta[j] = beta * (v[j] - decay * h->u[j]);
 }
 
@@ -77,9 +88,11 @@ static void advance(const head *h, int64_t r, const float *state, float *next)
 {
     const float *k = h->k + r * h->k_stride, decay = decay_of(h, r);
     errors(h, r, state);
-    for (int64_t i = 0; i < h->dk; i++)
+    for (int64_t i = 0; i < h->dk; i++) {
+        const float fade = decay * own_decay(h, r, i);
         for (int64_t j = 0; j < h->dv; j++)
-            next[i * h->dv + j] = decay * state[i * h->dv + j] + k[i] * h->delta[j];
+            next[i * h->dv + j] = fade * state[i * h->dv + j] + k[i] * h->delta[j];
+    }
 }
 
 /* Row r, going back: d_state is the gradient of the state after it, and becomes that of the state before. */
@@ -89,8 +102,9 @@ static void step_back(const head *h, int64_t r, const float *state, const float 
     const float *q = h->q + r * h->q_stride, *k = h->k + r * h->k_stride, *v = h->v + r * h->v_stride,
                 *d_out = h->d_out + r * h->d_stride;
     float *dq = h->dq + r * h->out_stride, *dk = h->dk_out + r * h->out_stride,
-          *dv = h->dv_out + r * h->out_stride;
-    const float decay = decay_of(h, r), beta = h->beta[r * h->beta_stride];
+          *dv = h->dv_out + r * h->out_stride, *dg = h->dg + r * h->out_stride;
+    const float decay = decay_of(h, r), beta = h->beta[r * h->beta_stride],
+                taken = h->additive ? 0 : beta; /* of what the state held */
     double by_decay = 0, by_beta = 0;
     errors(h, r, state);
     memset(h->d_delta, 0, (size_t)n * sizeof *h->d_delta);
@@ -106,18 +120,20 @@ static void step_back(const head *h, int64_t r, const float *state, const float 
     for (int64_t j = 0; j < n; j++) {
         by_beta += (double)h->d_delta[j] * (v[j] - decay * h->u[j]);
         dv[j] = beta * h->d_delta[j];
-        by_decay -= (double)beta * h->d_delta[j] * h->u[j];
+        by_decay -= (double)taken * h->d_delta[j] * h->u[j];
     }
     for (int64_t i = 0; i < h->dk; i++) {
         float *d = h->d_state + i * n, sum_k = 0;
+        const float fade = decay * own_decay(h, r, i);
         double sum = 0;
         for (int64_t j = 0; j < n; j++) sum += (double)d[j] * state[i * n + j];
         for (int64_t j = 0; j < n; j++) sum_k += state[i * n + j] * h->d_delta[j];
-        for (int64_t j = 0; j < n; j++) d[j] = decay * (d[j] - beta * k[i] * h->d_delta[j]);
-        dk[i] -= beta * decay * sum_k;
+        for (int64_t j = 0; j < n; j++) d[j] = fade * (d[j] - taken * k[i] * h->d_delta[j]);
+        dk[i] -= taken * fade * sum_k;
         by_decay += sum;
+        if (h->by_channel) dg[i] = (float)(sum - (double)taken * k[i] * sum_k);
     }
-    h->dg[r * h->out_stride] = (float)(by_decay * decay);
+    if (!h->by_channel) *dg = (float)(by_decay * decay);
     h->dbeta[r * h->out_stride] = (float)by_beta;
 }
 
@@ -142,13 +158,13 @@ static void head_back(const head *h)
     }
 }
 
-/* A row of the output: dq and dk [key heads, dk], dv [heads, dv], dg and dbeta [heads]. */
+/* A row of the output: dq and dk [key heads, dk], dv [heads, dv], dg [heads] or [heads, dk], dbeta [heads]. */
 static void delta_grad_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     const qn_operand *in = s->plan.in;
     const int64_t key_heads = in[0].shape.dim[1], heads = in[2].shape.dim[1], shared = heads / key_heads,
                   dk = in[0].shape.dim[2], dv = in[2].shape.dim[2], width = s->plan.out.shape.dim[1],
-                  n_sequences = qn_cpu_sequences(&run->sizes, &in[5]);
+                  decays = in[3].shape.n == 3 ? dk : 1, n_sequences = qn_cpu_sequences(&run->sizes, &in[5]);
     const int32_t *row_begin = (const int32_t *)s->in[5];
     const size_t n = (size_t)(dk * dv);
     float *scratch = (float *)run->scratch;
@@ -161,6 +177,8 @@ static void delta_grad_run(const qn_cpu_run *run, const qn_cpu_step *s)
               .g_stride = in[3].stride[0],
               .beta_stride = in[4].stride[0],
               .d_stride = in[6].stride[0],
+              .by_channel = in[3].shape.n == 3,
+              .additive = s->plan.params.recurrent.additive,
               .out_stride = width,
               .d_state = scratch,
               .u = scratch + n,
@@ -184,12 +202,12 @@ static void delta_grad_run(const qn_cpu_run *run, const qn_cpu_step *s)
             }
             for (int64_t j = key * shared; j < (key + 1) * shared; j++) {
                 h.v = (const float *)s->in[2] + row * h.v_stride + j * dv;
-                h.g = (const float *)s->in[3] + row * h.g_stride + j;
+                h.g = (const float *)s->in[3] + row * h.g_stride + j * decays;
                 h.beta = (const float *)s->in[4] + row * h.beta_stride + j;
                 h.d_out = (const float *)s->in[6] + row * h.d_stride + j * dv;
                 h.dv_out = out + 2 * key_heads * dk + j * dv;
-                h.dg = out + 2 * key_heads * dk + heads * dv + j;
-                h.dbeta = h.dg + heads;
+                h.dg = out + 2 * key_heads * dk + heads * dv + j * decays;
+                h.dbeta = out + 2 * key_heads * dk + heads * (dv + decays) + j;
                 head_back(&h);
             }
         }

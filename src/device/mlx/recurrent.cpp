@@ -148,9 +148,10 @@ mx::array prim_SHORT_CONV_GRAD(const call &c)
 /* ---- the gated delta rule ----------------------------------------------------------------------------- */
 
 /* One batch: q, k [n, rows, heads, dk], each key head as often as it is shared, v [n, rows, heads, dv],
- * decay, beta [n, rows, heads]. */
+ * decay [n, rows, heads] or of each row of the state [n, rows, heads, dk], beta [n, rows, heads]. */
 struct delta {
     mx::array q, k, v, decay, beta;
+    bool additive; /* nothing of what the state holds is taken off */
 };
 
 static mx::array shared_heads(const mx::array &x, int heads)
@@ -161,22 +162,27 @@ static mx::array shared_heads(const mx::array &x, int heads)
 static delta delta_of(const call &c, const batch &b)
 {
     const int heads = c.in(2).shape(1);
-    return {shared_heads(rows_of_batch(c.in(0), b), heads), shared_heads(rows_of_batch(c.in(1), b), heads),
-            rows_of_batch(c.in(2), b), mx::exp(rows_of_batch(c.in(3), b)), rows_of_batch(c.in(4), b)};
+    const mx::array g = rows_of_batch(c.in(3), b);
+    return {shared_heads(rows_of_batch(c.in(0), b), heads),
+            shared_heads(rows_of_batch(c.in(1), b), heads),
+            rows_of_batch(c.in(2), b),
+            g.ndim() == 4 ? g : mx::exp(g),
+            rows_of_batch(c.in(4), b),
+            c.p().recurrent.additive != 0};
 }
 
-/* [n, heads] against [n, heads, dk, dv]. */
+/* [n, heads], or [n, heads, dk], against [n, heads, dk, dv]. */
 static mx::array as_factor(const mx::array &x)
 {
-    return mx::expand_dims(x, std::vector<int>{2, 3});
+    return x.ndim() == 3 ? mx::expand_dims(x, 3) : mx::expand_dims(x, std::vector<int>{2, 3});
 }
 
 /* One row: S = decay S; d = beta (v - k S); S = S + k d^T. The state after it; d [n, heads, 1, dv]. */
 static mx::array advanced(const delta &x, int64_t r, const mx::array &state, mx::array *d)
 {
     const mx::array faded = mx::multiply(state, as_factor(row_at(x.decay, r))), k = row_at(x.k, r);
-    const mx::array found = mx::matmul(mx::expand_dims(k, 2), faded);
-    const mx::array error = mx::subtract(mx::expand_dims(row_at(x.v, r), 2), found);
+    mx::array error = mx::expand_dims(row_at(x.v, r), 2);
+    if (!x.additive) error = mx::subtract(error, mx::matmul(mx::expand_dims(k, 2), faded));
     *d = mx::multiply(error, as_factor(row_at(x.beta, r)));
     return mx::add(faded, mx::multiply(mx::expand_dims(k, 3), *d));
 }
@@ -201,7 +207,7 @@ mx::array prim_GATED_DELTA(const call &c)
     for (const batch &b : batches_of(at.row_begin, any)) {
         mx::array state = begin_state(c, at, b, {dim(b.n), heads, dk, dv});
 #if MLX_VERSION_NUMERIC >= 32004 /* which keeps its state the other way round */
-        if (b.n_rows > 1) {
+        if (b.n_rows > 1 && c.in(3).ndim() == 2 && !c.p().recurrent.additive) {
             const auto both = mx::fast::gated_delta_update(
                 rows_of_batch(c.in(0), b), rows_of_batch(c.in(1), b), rows_of_batch(c.in(2), b),
                 mx::exp(rows_of_batch(c.in(3), b)), rows_of_batch(c.in(4), b), mx::swapaxes(state, 2, 3));
@@ -223,8 +229,9 @@ constexpr int64_t CHUNK = 32;
 
 static delta chunk_of(const delta &x, int64_t begin, int64_t end)
 {
-    return {rows_between(x.q, begin, end), rows_between(x.k, begin, end), rows_between(x.v, begin, end),
-            rows_between(x.decay, begin, end), rows_between(x.beta, begin, end)};
+    return {rows_between(x.q, begin, end),    rows_between(x.k, begin, end),
+            rows_between(x.v, begin, end),    rows_between(x.decay, begin, end),
+            rows_between(x.beta, begin, end), x.additive};
 }
 
 /* Gradients of the rows of a chunk, each with heads [n, rows, heads, ..]. */
@@ -253,13 +260,16 @@ static delta_gradients chunk_back(const delta &x, const mx::array &d_out, mx::ar
         const mx::array error = mx::matmul(mx::expand_dims(k, 2), d_state); /* [n, heads, 1, dv] */
         errors.push_back(error);
         const mx::array owed = mx::multiply(mx::expand_dims(k, 3), mx::multiply(error, beta));
-        d_state = mx::multiply(mx::subtract(d_state, owed), as_factor(row_at(x.decay, r)));
+        const mx::array rest = x.additive ? d_state : mx::subtract(d_state, owed);
+        d_state = mx::multiply(rest, as_factor(row_at(x.decay, r)));
     }
     std::reverse(slopes.begin(), slopes.end());
     std::reverse(errors.begin(), errors.end());
     const mx::array s = mx::stack(before, 1), next = mx::stack(after, 1), delta = mx::stack(deltas, 1),
                     slope = mx::stack(slopes, 1), error = mx::stack(errors, 1);
-    const mx::array decay = mx::expand_dims(x.decay, std::vector<int>{3, 4}),
+    const bool by_channel = x.decay.ndim() == 4;
+    const mx::array decay = by_channel ? mx::expand_dims(x.decay, 4)
+                                       : mx::expand_dims(x.decay, std::vector<int>{3, 4}),
                     beta = mx::expand_dims(x.beta, std::vector<int>{3, 4}),
                     d_row = mx::expand_dims(d_out, 3); /* [n, rows, heads, 1, dv] */
     const auto rows_of = [](const mx::array &y) { return mx::squeeze(y, 3); };
@@ -267,13 +277,18 @@ static delta_gradients chunk_back(const delta &x, const mx::array &d_out, mx::ar
     const auto back = [](const mx::array &y, const mx::array &states) {
         return mx::matmul(y, mx::swapaxes(states, 3, 4));
     };
-    const mx::array found = mx::multiply(decay, mx::matmul(mx::expand_dims(x.k, 3), s)),
-                    dv = mx::multiply(beta, error);
-    const mx::array dk = mx::subtract(back(delta, slope), mx::multiply(decay, back(dv, s)));
     const std::vector<int> last = {3, 4};
-    const mx::array d_beta = mx::sum(mx::multiply(error, mx::subtract(mx::expand_dims(x.v, 3), found)), last);
-    const mx::array d_g = mx::subtract(mx::sum(mx::multiply(mx::multiply(slope, s), decay), last),
-                                       mx::sum(mx::multiply(dv, found), last));
+    const mx::array faded = mx::multiply(decay, s), dv = mx::multiply(beta, error);
+    mx::array dk = back(delta, slope), held = mx::expand_dims(x.v, 3), rest = slope;
+    if (!x.additive) {
+        dk = mx::subtract(dk, back(dv, faded));
+        held = mx::subtract(held, mx::matmul(mx::expand_dims(x.k, 3), faded));
+        rest = mx::subtract(slope, mx::multiply(mx::expand_dims(x.k, 4), dv));
+    }
+    const mx::array d_beta = mx::sum(mx::multiply(error, held), last);
+    const mx::array d_g = by_channel ? mx::reshape(mx::sum(mx::multiply(rest, s), std::vector<int>{4}),
+                                                   {x.v.shape(0), dim(n_rows), -1})
+                                     : mx::sum(mx::multiply(rest, faded), last);
     return {rows_of(back(d_row, next)), rows_of(dk), rows_of(dv), d_g, d_beta};
 }
 

@@ -116,8 +116,10 @@ typedef struct {
     int64_t n_rows, dk, dv;
     const float *q, *k, *v, *g, *beta; /* [row][dk], [row][dk], [row][dv]; g and beta: a number a row */
     int64_t q_stride, k_stride, v_stride, g_stride, beta_stride;
-    float *state; /* [dk][dv] */
-    float *out;   /* [row][dv] */
+    int by_channel; /* 1: g is [row][dk] and has the decay of each row of the state, not its logarithm */
+    int additive;   /* 1: d is beta v */
+    float *state;   /* [dk][dv] */
+    float *out;     /* [row][dv] */
     int64_t out_stride;
 } qn_delta_args;
 

@@ -182,21 +182,23 @@ typedef struct {
     float *out, *scratch; /* scratch: state of what has none, of delta_wide */
     int64_t q_stride, k_stride, v_stride, g_stride, beta_stride;
     int heads, shared, dk, dv, pieces; /* heads that share a key head; blocks over a head's columns */
+    int by_channel, additive;          /* gate: a decay of each row of the state; d is beta v */
 } delta;
 
 typedef struct alignas(16) {
     float x[4];
 } four;
 
-/* R: rows of the state that a lane holds; 4 R of them in all, the ones behind dk are zero. */
-template <int R> struct alignas(16) delta_rows {
-    float q[DELTA_ROWS][4 * R], k[DELTA_ROWS][4 * R];
+/* R: rows of the state that a lane holds; 4 R of them in all, the ones behind dk are zero. H: 1 where each has a
+ * decay of its own, then `decay` is 1. */
+template <int R, int H> struct alignas(16) delta_rows {
+    float q[DELTA_ROWS][4 * R], k[DELTA_ROWS][4 * R], own[H ? DELTA_ROWS : 1][H ? 4 * R : 4];
     float v[DELTA_ROWS][DELTA_COLUMNS], decay[DELTA_ROWS], beta[DELTA_ROWS];
 };
 
 /* What a thread has loaded of the next rows. */
 template <int R> struct delta_ahead {
-    float q[R / 4], k[R / 4], v[2], gate;
+    float q[R / 4], k[R / 4], own[R / 4], v[2], gate;
 };
 
 /* Which head of which sequence a block computes. */
@@ -217,7 +219,7 @@ static __device__ __forceinline__ delta_head head_of(const delta &a, unsigned bl
     x.q = a.query + row * a.q_stride + key;
     x.k = a.key + row * a.k_stride + key;
     x.v = a.value + row * a.v_stride + value;
-    x.g = a.gate + row * a.g_stride + h;
+    x.g = a.gate + row * a.g_stride + (int64_t)h * (a.by_channel ? a.dk : 1);
     x.beta = a.beta + row * a.beta_stride + h;
     x.out = a.out + row * a.heads * a.dv + value;
     x.state = state ? state + value * a.dk : NULL;
@@ -228,7 +230,7 @@ static __device__ __forceinline__ delta_head head_of(const delta &a, unsigned bl
 }
 
 /* Rows [first, first + DELTA_ROWS), as far as there are. */
-template <int R>
+template <int R, int H>
 static __device__ __forceinline__ void fetch(const delta &a, const delta_head &x, int first,
                                              delta_ahead<R> *to)
 {
@@ -239,6 +241,7 @@ static __device__ __forceinline__ void fetch(const delta &a, const delta_head &x
         const int is_there = r < n && i < a.dk;
         to->q[m] = is_there ? x.q[(first + r) * a.q_stride + i] : 0;
         to->k[m] = is_there ? x.k[(first + r) * a.k_stride + i] : 0;
+        if (H) to->own[m] = is_there ? x.g[(first + r) * a.g_stride + i] : 0;
     }
     UNROLL
     for (int m = 0; m < 2; m++) {
@@ -248,10 +251,13 @@ static __device__ __forceinline__ void fetch(const delta &a, const delta_head &x
     to->gate = 0;
     const int r = t % DELTA_ROWS;
     if (t < 2 * DELTA_ROWS && r < n)
-        to->gate = t < DELTA_ROWS ? x.g[(first + r) * a.g_stride] : x.beta[(first + r) * a.beta_stride];
+        to->gate = t >= DELTA_ROWS ? x.beta[(first + r) * a.beta_stride]
+                   : H             ? 0
+                                   : x.g[(first + r) * a.g_stride];
 }
 
-template <int R> static __device__ __forceinline__ void stage(const delta_ahead<R> &from, delta_rows<R> *to)
+template <int R, int H>
+static __device__ __forceinline__ void stage(const delta_ahead<R> &from, delta_rows<R, H> *to)
 {
     const int t = (int)threadIdx.x;
     UNROLL
@@ -259,6 +265,7 @@ template <int R> static __device__ __forceinline__ void stage(const delta_ahead<
         const int at = t + DELTA_BLOCK * m;
         to->q[at / (4 * R)][at % (4 * R)] = from.q[m];
         to->k[at / (4 * R)][at % (4 * R)] = from.k[m];
+        if (H) to->own[at / (4 * R)][at % (4 * R)] = from.own[m];
     }
     UNROLL
     for (int m = 0; m < 2; m++) {
@@ -281,14 +288,21 @@ static __device__ __forceinline__ float over_parts(const float sum[4])
 
 /* Row r of those in shared memory: the state s goes on by one row, and sum is a lane's share of the output.
  * Returns the output of the row before, whose shares came in sum: the two sums over lanes wait together. */
-template <int R>
-static __device__ __forceinline__ float delta_step(const delta_rows<R> &rows, int r, int part, int column,
-                                                   float s[R], float sum[4])
+template <int R, int H>
+static __device__ __forceinline__ float delta_step(const delta_rows<R, H> &rows, int additive, int r,
+                                                   int part, int column, float s[R], float sum[4])
 {
     const four *k = (const four *)(const void *)&rows.k[r][4 * part],
-               *q = (const four *)(const void *)&rows.q[r][4 * part];
+               *q = (const four *)(const void *)&rows.q[r][4 * part],
+               *own = (const four *)(const void *)&rows.own[H ? r : 0][H ? 4 * part : 0];
     const float decay = rows.decay[r];
     float found[4] = {0, 0, 0, 0};
+    UNROLL
+    for (int i = 0; i < R / 4 && H; i++) {
+        const four fade = own[4 * i];
+        UNROLL
+        for (int e = 0; e < 4; e++) s[4 * i + e] *= fade.x[e];
+    }
     UNROLL
     for (int i = 0; i < R / 4; i++) {
         const four ki = k[4 * i];
@@ -296,7 +310,7 @@ static __device__ __forceinline__ float delta_step(const delta_rows<R> &rows, in
         for (int e = 0; e < 4; e++) found[e] = fmaf(ki.x[e], s[4 * i + e], found[e]);
     }
     const float before = over_parts(sum), u = over_parts(found);
-    const float d = rows.beta[r] * fmaf(-decay, u, rows.v[r][column]);
+    const float d = rows.beta[r] * (additive ? rows.v[r][column] : fmaf(-decay, u, rows.v[r][column]));
     UNROLL
     for (int e = 0; e < 4; e++) sum[e] = 0;
     UNROLL
@@ -311,32 +325,32 @@ static __device__ __forceinline__ float delta_step(const delta_rows<R> &rows, in
     return before;
 }
 
-template <int R> static __global__ void delta_columns(const delta a)
+template <int R, int H> static __global__ void delta_columns(const delta a)
 {
-    __shared__ delta_rows<R> rows[2];
+    __shared__ delta_rows<R, H> rows[2];
     const delta_head x = head_of(a, blockIdx.x);
     const int lane = (int)threadIdx.x % 32, part = lane / 8, column = (int)threadIdx.x / 32 * 8 + lane % 8;
     const int j = x.column + column, is_writer = part == 0 && j < a.dv;
     float s[R], sum[4] = {0, 0, 0, 0};
     delta_ahead<R> ahead;
-    fetch(a, x, 0, &ahead);
+    fetch<R, H>(a, x, 0, &ahead);
     UNROLL
     for (int e = 0; e < R; e++) {
         const int i = e / 4 * 16 + 4 * part + e % 4;
         s[e] = !x.from_zero && i < a.dk && j < a.dv ? x.state[(int64_t)i * a.dv + j] : 0;
     }
-    stage(ahead, &rows[0]);
+    stage<R, H>(ahead, &rows[0]);
     const int64_t width = (int64_t)a.heads * a.dv;
     for (int first = 0; first < x.n_rows; first += DELTA_ROWS) {
         const int next = first + DELTA_ROWS, n = next < x.n_rows ? DELTA_ROWS : x.n_rows - first;
-        const delta_rows<R> &now = rows[first / DELTA_ROWS % 2];
+        const delta_rows<R, H> &now = rows[first / DELTA_ROWS % 2];
         __syncthreads(); /* now is filled; all have left the other one */
-        if (next < x.n_rows) fetch(a, x, next, &ahead);
+        if (next < x.n_rows) fetch<R, H>(a, x, next, &ahead);
         for (int r = 0; r < n; r++) {
-            const float before = delta_step<R>(now, r, part, column, s, sum);
+            const float before = delta_step<R, H>(now, a.additive, r, part, column, s, sum);
             if (is_writer && first + r) x.out[(first + r - 1) * width + j] = before;
         }
-        if (next < x.n_rows) stage(ahead, &rows[next / DELTA_ROWS % 2]);
+        if (next < x.n_rows) stage<R, H>(ahead, &rows[next / DELTA_ROWS % 2]);
     }
     const float last = over_parts(sum);
     if (is_writer && x.n_rows) x.out[(x.n_rows - 1) * width + j] = last;
@@ -347,7 +361,7 @@ template <int R> static __global__ void delta_columns(const delta a)
     }
 }
 
-/* States with more than DELTA_WIDTH_MOST rows stay in memory; a thread takes a column. No model has them. */
+/* States with more than width_most rows stay in memory; a thread takes a column. No model has them. */
 static __global__ void delta_wide(const delta a)
 {
     const delta_head x = head_of(a, blockIdx.x);
@@ -359,10 +373,14 @@ static __global__ void delta_wide(const delta a)
     for (int64_t i = 0; i < a.dk && x.from_zero; i++) s[i * a.dv] = 0;
     for (int r = 0; r < x.n_rows; r++) {
         const float *q = x.q + r * a.q_stride, *k = x.k + r * a.k_stride;
-        const float decay = v_exp(x.g[r * a.g_stride]);
+        const float *g = x.g + r * a.g_stride, decay = a.by_channel ? 1 : v_exp(*g);
         float u = 0, sum = 0;
-        for (int64_t i = 0; i < a.dk; i++) u = fmaf(k[i], s[i * a.dv], u);
-        const float d = x.beta[r * a.beta_stride] * fmaf(-decay, u, x.v[r * a.v_stride + j]);
+        for (int64_t i = 0; i < a.dk; i++) {
+            if (a.by_channel) s[i * a.dv] *= g[i];
+            u = fmaf(k[i], s[i * a.dv], u);
+        }
+        const float v = x.v[r * a.v_stride + j];
+        const float d = x.beta[r * a.beta_stride] * (a.additive ? v : fmaf(-decay, u, v));
         for (int64_t i = 0; i < a.dk; i++) {
             const float next = fmaf(k[i], d, decay * s[i * a.dv]);
             s[i * a.dv] = next;
@@ -370,6 +388,12 @@ static __global__ void delta_wide(const delta a)
         }
         x.out[r * width + j] = sum;
     }
+}
+
+/* Rows of a state that fit, with decays of their own in shared memory beside q and k or without. */
+static int64_t width_most(const qn_cuda_step *s)
+{
+    return s->in[3].n == 3 ? DELTA_WIDTH_MOST / 2 : DELTA_WIDTH_MOST;
 }
 
 static qn_status delta_launch(qn_cuda_context *c, const qn_cuda_step *s)
@@ -389,18 +413,24 @@ static qn_status delta_launch(qn_cuda_context *c, const qn_cuda_step *s)
     a.dk = (int)in[0].dim[2];
     a.dv = (int)in[2].dim[2];
     a.pieces = (int)qn_blocks(a.dv, DELTA_COLUMNS);
+    a.by_channel = in[3].n == 3;
+    a.additive = s->params->recurrent.additive;
     const int64_t grid = (int64_t)a.q.n * a.heads * a.pieces;
-    if (a.dk <= 32) return qn_cuda_begin(c, delta_columns<8>, grid, DELTA_BLOCK, 0, a);
-    if (a.dk <= 64) return qn_cuda_begin(c, delta_columns<16>, grid, DELTA_BLOCK, 0, a);
-    if (a.dk <= 128) return qn_cuda_begin(c, delta_columns<32>, grid, DELTA_BLOCK, 0, a);
-    if (a.dk <= DELTA_WIDTH_MOST) return qn_cuda_begin(c, delta_columns<64>, grid, DELTA_BLOCK, 0, a);
+    const int h = a.by_channel;
+    if (a.dk <= 32)
+        return qn_cuda_begin(c, h ? delta_columns<8, 1> : delta_columns<8, 0>, grid, DELTA_BLOCK, 0, a);
+    if (a.dk <= 64)
+        return qn_cuda_begin(c, h ? delta_columns<16, 1> : delta_columns<16, 0>, grid, DELTA_BLOCK, 0, a);
+    if (a.dk <= 128)
+        return qn_cuda_begin(c, h ? delta_columns<32, 1> : delta_columns<32, 0>, grid, DELTA_BLOCK, 0, a);
+    if (a.dk <= width_most(s)) return qn_cuda_begin(c, delta_columns<64, 0>, grid, DELTA_BLOCK, 0, a);
     return qn_cuda_begin(c, delta_wide, grid, DELTA_COLUMNS, 0, a);
 }
 
 static size_t delta_scratch(const qn_cuda_step *s)
 {
     const int64_t dk = s->in[0].dim[2], heads = s->in[2].dim[1], dv = s->in[2].dim[2];
-    if (s->params->recurrent.state || dk <= DELTA_WIDTH_MOST) return 0;
+    if (s->params->recurrent.state || dk <= width_most(s)) return 0;
     return (size_t)((s->in[5].dim[0] - 1) * heads * dk * dv) * sizeof(float);
 }
 

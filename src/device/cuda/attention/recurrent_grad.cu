@@ -100,6 +100,7 @@ typedef struct {
     float *out, *states, *begins; /* states [workers][CHUNK][dk][dv], begins [chunks][key_heads][dk][dv] */
     int64_t q_stride, k_stride, v_stride, g_stride, beta_stride, d_stride, width; /* width: a row's of out */
     int n_items, n_workers, key_heads, heads, dk, dv;
+    int by_channel, additive; /* g: a decay of each row of the state; delta is beta v */
 } delta_grad;
 
 /* One head of one sequence, from its first row on. */
@@ -119,7 +120,8 @@ template <int C> struct shared_sums {
 /* What a row's kernels need of it: k of this warp's rows, delta of this lane's columns. */
 template <int E, int C> struct row_parts {
     float k[E], error[C], delta[C]; /* error = v - exp(g) u, delta = beta * error */
-    float decay, beta;
+    float own[E];             /* the decay of each row of the state, beside the one of all; 1: it has none */
+    float decay, beta, taken; /* taken: beta, or 0 where nothing of what the state held is taken off */
 };
 
 static __device__ __forceinline__ int warp_of(void)
@@ -194,7 +196,7 @@ static __device__ __forceinline__ void load_errors(const delta_grad &a, const gr
     load_columns<C>(h.v + r * a.v_stride, a.dv, row->error);
     UNROLL
     for (int c = 0; c < C; c++) {
-        row->error[c] = fmaf(-row->decay, u[c], row->error[c]);
+        if (!a.additive) row->error[c] = fmaf(-row->decay, u[c], row->error[c]);
         row->delta[c] = row->beta * row->error[c];
     }
 }
@@ -204,8 +206,13 @@ static __device__ __forceinline__ void begin_row(const delta_grad &a, const grad
                                                  row_parts<E, C> *row)
 {
     load_rows<E>(h.k + r * a.k_stride, a.dk, row->k);
-    row->decay = v_exp(h.g[r * a.g_stride]);
+    const float *g = h.g + r * a.g_stride;
+    UNROLL
+    for (int e = 0; e < E; e++) row->own[e] = 1;
+    if (a.by_channel) load_rows<E>(g, a.dk, row->own);
+    row->decay = a.by_channel ? 1 : v_exp(*g);
     row->beta = h.beta[r * a.beta_stride];
+    row->taken = a.additive ? 0 : row->beta;
 }
 
 /* S = exp(g) S + k delta^T. u: where u of the row is kept for the way back. */
@@ -220,7 +227,7 @@ static __device__ __forceinline__ void advance(const delta_grad &a, const grad_h
     for (int c = 0; c < C; c++) {
         x[c] = 0;
         UNROLL
-        for (int e = 0; e < E; e++) x[c] = fmaf(row.k[e], s[e][c], x[c]);
+        for (int e = 0; e < E; e++) x[c] = fmaf(row.k[e] * row.own[e], s[e][c], x[c]);
     }
     over_warps<C>(shared, x);
     UNROLL
@@ -230,7 +237,7 @@ static __device__ __forceinline__ void advance(const delta_grad &a, const grad_h
     UNROLL
     for (int e = 0; e < E; e++) {
         UNROLL
-        for (int c = 0; c < C; c++) s[e][c] = fmaf(row.k[e], row.delta[c], row.decay * s[e][c]);
+        for (int c = 0; c < C; c++) s[e][c] = fmaf(row.k[e], row.delta[c], row.decay * row.own[e] * s[e][c]);
     }
 }
 
@@ -254,7 +261,7 @@ static __device__ __forceinline__ void put_values(const delta_grad &a, const gra
     if (threadIdx.x == 0) {
         double sum = 0;
         for (int w = 0; w < WARPS; w++) sum += shared->decays[w];
-        h.dg[r * a.width] = (float)sum;
+        if (!a.by_channel) h.dg[r * a.width] = (float)sum;
         h.dbeta[r * a.width] = by_beta;
     }
 }
@@ -266,7 +273,7 @@ static __device__ __forceinline__ void put_or_add(float *to, float x, int is_fir
 
 /* Row r, going back: d is the gradient of the state after it, and becomes that of the state S before. With n = exp(g)
  * S + k delta^T: dq = n d_out; d += q d_out^T; dk = d delta - beta exp(g) S d_delta, d_delta = d^T k. The gradient
- * of g is the sum of S times the new d. */
+ * of g is the sum of S times the new d; of a decay by channel, that of its row before the new d fades. */
 template <int E, int C>
 static __device__ __forceinline__ void step_back(const delta_grad &a, const grad_head &h, int r,
                                                  const float *state, const float *u, shared_sums<C> *shared,
@@ -288,7 +295,7 @@ static __device__ __forceinline__ void step_back(const delta_grad &a, const grad
         by_q[e] = by_k[e] = 0;
         UNROLL
         for (int c = 0; c < C; c++) {
-            by_q[e] = fmaf(fmaf(row.k[e], row.delta[c], row.decay * s[e][c]), d_out[c], by_q[e]);
+            by_q[e] = fmaf(fmaf(row.k[e], row.delta[c], row.decay * row.own[e] * s[e][c]), d_out[c], by_q[e]);
             d[e][c] = fmaf(q[e], d_out[c], d[e][c]);
             by_k[e] = fmaf(d[e][c], row.delta[c], by_k[e]);
             x[c] = fmaf(d[e][c], row.k[e], x[c]);
@@ -298,14 +305,19 @@ static __device__ __forceinline__ void step_back(const delta_grad &a, const grad
     UNROLL
     for (int e = 0; e < E; e++) {
         const int i = warp_of() + WARPS * e;
-        float by_s = 0;
+        float by_s = 0, by_own = 0;
         UNROLL
         for (int c = 0; c < C; c++) {
+            const float rest = fmaf(-row.taken * row.k[e], x[c], d[e][c]);
             by_s = fmaf(s[e][c], x[c], by_s);
-            d[e][c] = row.decay * fmaf(-row.beta * row.k[e], x[c], d[e][c]);
+            by_own = fmaf(s[e][c], rest, by_own);
+            d[e][c] = row.decay * row.own[e] * rest;
             by_decay = fmaf(s[e][c], d[e][c], by_decay);
         }
-        const float dq = qn_warp_sum(by_q[e]), dk = qn_warp_sum(fmaf(-row.beta * row.decay, by_s, by_k[e]));
+        const float dq = qn_warp_sum(by_q[e]),
+                    dk = qn_warp_sum(fmaf(-row.taken * row.decay * row.own[e], by_s, by_k[e]));
+        by_own = qn_warp_sum(by_own);
+        if (lane_of() == 0 && i < a.dk && a.by_channel) h.dg[r * a.width + i] = by_own;
         if (lane_of() == 0 && i < a.dk) {
             put_or_add(&h.dq[r * a.width + i], dq, h.is_first);
             put_or_add(&h.dk[r * a.width + i], dk, h.is_first);
@@ -340,13 +352,13 @@ static __device__ __forceinline__ void head_back(const delta_grad &a, const grad
     }
 }
 
-/* A row of the output: dq and dk [key heads, dk], dv [heads, dv], dg and dbeta [heads]. A sequence's begins are
+/* A row of the output: dq and dk [key heads, dk], dv [heads, dv], dg [heads] or [heads, dk], dbeta [heads]. A sequence's begins are
  * behind those of the sequences before it: they have at most row_begin / CHUNK + 1 for each. */
 template <int E, int C> static __global__ void __launch_bounds__(BLOCK) delta_back(const delta_grad a)
 {
     QN_SHARED(memory);
     shared_sums<C> *shared = (shared_sums<C> *)(void *)memory;
-    const int n_shared = a.heads / a.key_heads;
+    const int n_shared = a.heads / a.key_heads, decays = a.by_channel ? a.dk : 1;
     const int64_t size = (int64_t)a.dk * a.dv;
     for (int item = (int)blockIdx.x; item < a.n_items; item += a.n_workers) {
         const int i = item / a.key_heads, key = item % a.key_heads;
@@ -357,14 +369,14 @@ template <int E, int C> static __global__ void __launch_bounds__(BLOCK) delta_ba
             h.q = a.q + row * a.q_stride + (int64_t)key * a.dk;
             h.k = a.k + row * a.k_stride + (int64_t)key * a.dk;
             h.v = a.v + row * a.v_stride + (int64_t)j * a.dv;
-            h.g = a.g + row * a.g_stride + j;
+            h.g = a.g + row * a.g_stride + (int64_t)j * decays;
             h.beta = a.beta + row * a.beta_stride + j;
             h.d_out = a.d_out + row * a.d_stride + (int64_t)j * a.dv;
             h.dq = out + (int64_t)key * a.dk;
             h.dk = out + (int64_t)(a.key_heads + key) * a.dk;
             h.dv = values + (int64_t)j * a.dv;
-            h.dg = values + (int64_t)a.heads * a.dv + j;
-            h.dbeta = h.dg + a.heads;
+            h.dg = values + (int64_t)a.heads * a.dv + (int64_t)j * decays;
+            h.dbeta = values + (int64_t)a.heads * (a.dv + decays) + j;
             h.states = a.states + (int64_t)blockIdx.x * CHUNK * size;
             h.begins = a.begins + ((row / CHUNK + i) * a.key_heads + key) * size;
             h.begin_stride = a.key_heads * size;
@@ -403,6 +415,8 @@ static qn_status delta_launch(qn_cuda_context *c, const qn_cuda_step *s)
     a.n_workers = workers_of(s);
     a.out = (float *)s->out.data;
     a.width = s->out.dim[1];
+    a.by_channel = in[3].n == 3;
+    a.additive = s->params->recurrent.additive;
     a.states = (float *)s->scratch;
     a.begins = a.states + (int64_t)a.n_workers * CHUNK * a.dk * a.dv;
     if (a.dk > WIDTH_MOST || a.dv > WIDTH_MOST)

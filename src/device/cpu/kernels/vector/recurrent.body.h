@@ -35,19 +35,20 @@ static void short_conv(const qn_conv_args *a, int64_t begin, int64_t end)
 }
 
 /* Columns [at, at + 16 n) of all rows, m of them in the last vector. The state of these columns is read twice
- * and written once a row, from L1. */
-static inline void delta_columns(const qn_delta_args *a, int64_t at, int n, int m)
+ * and written once a row, from L1. by_channel: as a says, a constant where this is inlined. */
+static inline void delta_columns(const qn_delta_args *a, int64_t at, int n, int m, const int by_channel)
 {
     for (int64_t r = 0; r < a->n_rows; r++) {
         const float *q = a->q + r * a->q_stride, *k = a->k + r * a->k_stride,
-                    *v = a->v + r * a->v_stride + at;
-        const vf decay = v_exp(v_set1(a->g[r * a->g_stride])), beta = v_set1(a->beta[r * a->beta_stride]);
+                    *v = a->v + r * a->v_stride + at, *g = a->g + r * a->g_stride;
+        const vf decay = by_channel ? v_set1(1) : v_exp(v_set1(*g)),
+                 beta = v_set1(a->beta[r * a->beta_stride]);
         float *out = a->out + r * a->out_stride + at;
         vf delta[DELTA_VECS], sum[DELTA_VECS];
         for (int j = 0; j < n; j++) sum[j] = v_set1(0);
-        for (int64_t i = 0; i < a->dk; i++) {
+        for (int64_t i = 0; i < a->dk && !a->additive; i++) {
             const float *s = a->state + i * a->dv + at;
-            const vf ki = v_set1(k[i]);
+            const vf ki = v_set1(by_channel ? k[i] * g[i] : k[i]);
             for (int j = 0; j < n; j++) sum[j] = v_fma(ki, get(s + 16 * j, j + 1 < n ? 16 : m), sum[j]);
         }
         for (int j = 0; j < n; j++) {
@@ -56,10 +57,10 @@ static inline void delta_columns(const qn_delta_args *a, int64_t at, int n, int 
         }
         for (int64_t i = 0; i < a->dk; i++) {
             float *s = a->state + i * a->dv + at;
-            const vf ki = v_set1(k[i]), qi = v_set1(q[i]);
+            const vf ki = v_set1(k[i]), qi = v_set1(q[i]), fade = by_channel ? v_set1(g[i]) : decay;
             for (int j = 0; j < n; j++) {
                 const int lanes = j + 1 < n ? 16 : m;
-                vf next = v_fma(ki, delta[j], v_mul(decay, get(s + 16 * j, lanes)));
+                vf next = v_fma(ki, delta[j], v_mul(fade, get(s + 16 * j, lanes)));
                 put(s + 16 * j, next, lanes);
                 sum[j] = v_fma(qi, next, sum[j]);
             }
@@ -71,8 +72,18 @@ static inline void delta_columns(const qn_delta_args *a, int64_t at, int n, int 
 static void gated_delta(const qn_delta_args *a, int64_t begin, int64_t end)
 {
     int64_t at = begin;
-    for (; at + 16 * DELTA_VECS <= end; at += 16 * DELTA_VECS) delta_columns(a, at, DELTA_VECS, 16);
-    for (; at < end; at += 16) delta_columns(a, at, 1, tail(end, at));
+    for (; at + 16 * DELTA_VECS <= end; at += 16 * DELTA_VECS) {
+        if (a->by_channel)
+            delta_columns(a, at, DELTA_VECS, 16, 1);
+        else
+            delta_columns(a, at, DELTA_VECS, 16, 0);
+    }
+    for (; at < end; at += 16) {
+        if (a->by_channel)
+            delta_columns(a, at, 1, tail(end, at), 1);
+        else
+            delta_columns(a, at, 1, tail(end, at), 0);
+    }
 }
 
 #endif
