@@ -24,6 +24,7 @@
 #include "tests/support/fixtures.h"
 #include "tests/support/golden_states.h"
 #include "tests/support/kinds.h"
+#include "tests/support/model_dir.h"
 #include "tests/support/scratch.h"
 
 static const int32_t prompt_ids[] = {3,  14, 15, 92, 65, 35, 89, 79, 32, 38,
@@ -60,8 +61,9 @@ static size_t active_bytes(qn_model *model)
 typedef struct {
     const char *kind;
     const qn_safetensors *st;
-    int n;        /* tensors compared */
-    double worst; /* largest difference as a share of a tensor's largest value */
+    int64_t active; /* of several residual streams the one that layers compute with */
+    int n;          /* tensors compared */
+    double worst;   /* largest difference as a share of a tensor's largest value */
 } golden;
 
 /* got: what stands for the tensor, of so many elements. */
@@ -72,9 +74,10 @@ static void compare(golden *g, const char *what, int64_t i, const float *got, in
     snprintf(name, sizeof name, "%s.%lld", what, (long long)i);
     const qn_tensor_view *v = qn_safetensors_find(g->st, name);
     if (!v) return;
-    if (!got || v->n_elements != n)
+    const int64_t streams = v->n_dims == 4 ? v->shape[0] : 1;
+    if (!got || v->n_elements != n * streams)
         fail_msg("%s: %s has %lld elements, not %lld", g->kind, name, (long long)v->n_elements, (long long)n);
-    const float *want = v->data;
+    const float *want = (const float *)v->data + (streams > 1 ? g->active * n : 0);
     for (int64_t k = 0; k < n; k++) {
         double d = fabs((double)want[k] - (double)got[k]);
         if (!(d <= difference)) difference = d;
@@ -113,8 +116,11 @@ static void compare_all(golden *g, const qn_attention_snapshot *s)
         compare(g, "keys", i, l->keys, keys_of(s, i));
         compare(g, "attention", i, l->attention, l->num_attention_heads * s->seq_len * s->seq_len);
     }
-    for (int64_t i = 0; i <= s->n_layers; i++)
+    const qn_tensor_view *first = qn_safetensors_find(g->st, "hidden.0");
+    const int has_streams = first && first->n_dims == 4; /* then the last one stored is not normed */
+    for (int64_t i = 0; i <= s->n_layers - has_streams; i++)
         compare(g, "hidden", i, s->hidden[i], s->seq_len * s->hidden_size);
+    g->n += has_streams;
     assert_int_equal(g->n, stored(g->st, s->n_layers));
 }
 
@@ -145,6 +151,11 @@ static void fixture_states(void **state)
     snprintf(path, sizeof path, "models/%s/expected.safetensors", g.kind);
     qn_test_ok(qn_safetensors_open(qn_test_need_fixture(path), &st));
     g.st = st;
+    qn_model_config c;
+    snprintf(path, sizeof path, "models/%s", g.kind);
+    qn_test_ok(qn_test_config(qn_test_need_fixture(path), &c));
+    g.active = c.altup_active_idx;
+    qn_config_free(&c);
     const qn_tensor_view *ids = qn_test_tensor(st, "prompt%d.ids", 3);
     qn_model *model = open_model(g.kind, (qn_model_options){.precision = QN_PRECISION_EXACT});
     qn_test_ok(take(model, ids->data, ids->n_elements, QN_SNAPSHOT_ALL, &whole));

@@ -106,6 +106,13 @@ static void note_tensor(states *s, const qn_tensor_view *v, double *worst, doubl
 static void compare_hidden(states *s, int64_t layer, const float *data, int64_t first, int64_t rows)
 {
     const qn_tensor_view *v = find(s, "hidden", layer);
+    qn_tensor_view active; /* of streams [streams, 1, L, hidden_size] */
+    if (v && v->n_dims == 4) {
+        active = *v;
+        active.n_elements /= v->shape[0];
+        active.data = (const float *)v->data + s->config->altup_active_idx * active.n_elements;
+        v = &active;
+    }
     if (!v) return;
     note_tensor(s, v, &s->errors.hidden, compare_rows(v, data, first, rows, 1, s->config->hidden_size));
     s->errors.n_hidden += first == 0;
@@ -117,8 +124,8 @@ static void see_layer(states *s, int64_t layer, const char *what, const float *d
     assert_true(layer >= 0 && layer < LAYERS_MAX);
     const qn_layer_config *l = &s->config->layers[layer];
     /* Where nothing is done to them they are what the projections give. */
-    int plain =
-        l->rope == QN_ROPE_NONE && s->config->qk_norm == QN_QK_NORM_NONE && !s->config->attention_bias;
+    int plain = l->rope == QN_ROPE_NONE && l->mixer != QN_MIXER_LATENT &&
+                s->config->qk_norm == QN_QK_NORM_NONE && !s->config->attention_bias;
     int64_t heads = shape->dim[1], dim = shape->n == 3 ? shape->dim[2] : l->head_dim;
     if (shape->n == 2) heads /= dim;
     if (strcmp(what, plain ? "q" : "queries") == 0)
@@ -144,7 +151,8 @@ static void see(void *user, const qn_probe_view *view)
     if (sscanf(label, "layer.%ld.%31s", &layer, what) == 2) {
         see_layer(s, layer, what, data, rows, &view->step->out.shape);
     } else if (strcmp(label, "final_norm") == 0) {
-        compare_hidden(s, s->config->num_hidden_layers, data, s->head_first, rows);
+        if (!s->config->altup_num_inputs)
+            compare_hidden(s, s->config->num_hidden_layers, data, s->head_first, rows);
         s->head_first += rows;
     } else if (sscanf(label, "hidden.%ld", &layer) == 1) {
         /* A step may bring a part of the rows only: the body's begin where its last chunk ended. */
@@ -152,7 +160,9 @@ static void see(void *user, const qn_probe_view *view)
             s->first += s->n_rows;
             s->n_rows = rows;
         }
-        if (layer < s->config->num_hidden_layers) compare_hidden(s, layer, data, s->first, rows);
+        /* The last one is that before the final norm where there are streams. */
+        if (layer < s->config->num_hidden_layers || s->config->altup_num_inputs)
+            compare_hidden(s, layer, data, s->first, rows);
     }
 }
 

@@ -49,15 +49,10 @@ static const char *const known[] = {"llama",
 
 /* tests/models/models_test.c checks that each is refused: whoever teaches the library a kind takes its line out. */
 const qn_test_waiting_kind qn_test_waiting_kinds[] = {
-    {"falcon_h1", "Mamba-2 beside attention"},
-    {"gemma3n", "AltUp, LAuReL"},
     {"gemma4_unified", "the model_type of one tower and text"},
     {"glm5_next", "hyper-connections, KDA, an indexer"},
-    {"granitemoehybrid", "Mamba-2"},
-    {"kimi_linear", "KDA"},
     {"llama4", "chunked attention"},
     {"muse_glimmer", "norms without weights"},
-    {"nemotron_h", "Mamba-2"},
     {"qwen2_5_vl", "its vision tower"},
     {"qwen3_5_moe_vision", "experts in qwen3_5"},
     {"qwen3_vl", "mrope whose sections take turns"},

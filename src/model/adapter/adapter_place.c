@@ -87,7 +87,8 @@ static qn_status find_parameter(const qn_model_config *c, const qn_adapter_confi
 {
     char name[2][QN_TENSOR_NAME_MAX];
     unsigned layout[2];
-    static const qn_weight_role first[2] = {QN_WEIGHT_EXPERT_GATE, QN_WEIGHT_EXPERT_DOWN};
+    const qn_weight_role first[2] = {c->plain_mlp ? QN_WEIGHT_EXPERT_UP : QN_WEIGHT_EXPERT_GATE,
+                                     QN_WEIGHT_EXPERT_DOWN};
     for (int i = 0; i < 2; i++)
         if (!qn_family_expert_module(c->family, QN_EXPERTS_PARAMETER, prefix, first[i], out->layer, name[i],
                                      &layout[i]))

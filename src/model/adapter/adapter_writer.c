@@ -78,7 +78,7 @@ static void name_parameter(const writing *w, item *t)
     const qn_module *m = t->part->module;
     const char *dot = strrchr(t->name, '.');
     int is_inner = 0;
-    for (int64_t i = 0; i < w->n_parts && m->roles[0] == QN_WEIGHT_EXPERT_GATE; i++)
+    for (int64_t i = 0; i < w->n_parts && m->roles[0] != QN_WEIGHT_EXPERT_DOWN; i++)
         is_inner |=
             w->parts[i].module->layer == m->layer && w->parts[i].module->roles[0] == QN_WEIGHT_EXPERT_DOWN;
     snprintf(t->path, NAME_BYTES, "%.*s%s", (int)(dot - t->name), t->name, is_inner ? ".base_layer" : "");

@@ -4,12 +4,14 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/config/altup_config.h"
 #include "model/config/experts_config.h"
 #include "model/config/families.h"
 #include "model/config/fields.h"
 #include "model/config/gguf/gguf_config.h"
 #include "model/config/latent_config.h"
 #include "model/config/layer_config.h"
+#include "model/config/layer_list.h"
 #include "model/config/quantization.h"
 #include "model/config/xielu_config.h"
 
@@ -272,9 +274,15 @@ static qn_status read_sizes(const reader *r, qn_model_config *c)
     const qn_fields *f = &r->fields;
     char label[LABEL_MAX], name[QN_TENSOR_NAME_MAX];
     QN_TRY(qn_fields_required_int(f, "hidden_size", 1, WIDTH_MAX, &c->hidden_size));
-    QN_TRY(qn_fields_required_int(f, "num_hidden_layers", 1, LAYERS_MAX, &c->num_hidden_layers));
+    if (r->family->counted_layers)
+        QN_TRY(qn_layer_list_count(f, LAYERS_MAX, &c->num_hidden_layers));
+    else
+        QN_TRY(qn_fields_required_int(f, "num_hidden_layers", 1, LAYERS_MAX, &c->num_hidden_layers));
     QN_TRY(qn_fields_required_int(f, "num_attention_heads", 1, HEADS_MAX, &c->num_attention_heads));
-    QN_TRY(qn_fields_required_int(f, "intermediate_size", 1, VOCAB_MAX, &c->intermediate_size));
+    if (r->family->altup && json_is_array(qn_fields_get(f, "intermediate_size")))
+        QN_TRY(qn_altup_read_widths(f, NULL, c));
+    else
+        QN_TRY(qn_fields_required_int(f, "intermediate_size", 1, VOCAB_MAX, &c->intermediate_size));
     if (r->family->adjusted_ffn && !f->gguf_architecture) QN_TRY(adjust_ffn(f, c));
     QN_TRY(
         qn_fields_required_int(f, "max_position_embeddings", 1, POSITIONS_MAX, &c->max_position_embeddings));
@@ -315,6 +323,7 @@ static qn_status read_hidden_act(const reader *r, qn_model_config *c)
                 {"gelu_accurate", QN_HIDDEN_GELU_TANH},
                 {"gelu", QN_HIDDEN_GELU},
                 {"gelu_python", QN_HIDDEN_GELU},
+                {"relu2", QN_HIDDEN_RELU2},
                 {"xielu", QN_HIDDEN_XIELU}};
     const char *name = NULL, *key = NULL;
     char label[LABEL_MAX];
@@ -330,7 +339,7 @@ static qn_status read_hidden_act(const reader *r, qn_model_config *c)
         }
     return qn_fail(
         QN_E_UNSUPPORTED,
-        "%s: %s is \"%.40s\", which is not supported (known: silu, gelu_pytorch_tanh, gelu, xielu)",
+        "%s: %s is \"%.40s\", which is not supported (known: silu, gelu_pytorch_tanh, gelu, relu2, xielu)",
         r->fields.file, qn_fields_label(&r->fields, key, label, sizeof label), name);
 }
 
@@ -351,6 +360,35 @@ static qn_status refuse_bidirectional(const qn_fields *f)
                    whose ? "\"" : "", whose ? whose : "true", whose ? "\"" : "");
 }
 
+/* Those of Falcon-H1. */
+static qn_status read_many_multipliers(const qn_fields *f, qn_model_config *c)
+{
+    const struct {
+        const char *name;
+        float *to;
+    } all[] = {{"embedding_multiplier", &c->embedding_scale},
+               {"lm_head_multiplier", &c->logits_scale},
+               {"attention_in_multiplier", &c->attention_in_scale},
+               {"key_multiplier", &c->key_scale},
+               {"attention_out_multiplier", &c->attention_out_scale}};
+    static const char mlp[] = "mlp_multipliers";
+    const json_t *list = qn_fields_get(f, mlp);
+    char label[LABEL_MAX];
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        double number = 1;
+        QN_TRY(qn_fields_number(f, all[i].name, 1e-9, 1e9, &number, NULL));
+        *all[i].to = (float)number;
+    }
+    if (!list || json_is_null(list)) return QN_OK;
+    if (!json_is_array(list) || json_array_size(list) != 2 || !json_is_number(json_array_get(list, 0)) ||
+        !json_is_number(json_array_get(list, 1)))
+        return qn_fail(QN_E_FORMAT, "%s: %s: expected an array of two numbers", f->file,
+                       qn_fields_label(f, mlp, label, sizeof label));
+    c->gate_scale = (float)json_number_value(json_array_get(list, 0));
+    c->mlp_out_scale = (float)json_number_value(json_array_get(list, 1));
+    return QN_OK;
+}
+
 /* What multiplies embeddings, scores, what blocks add, and logits. */
 static qn_status read_multipliers(const reader *r, qn_model_config *c)
 {
@@ -363,6 +401,9 @@ static qn_status read_multipliers(const reader *r, qn_model_config *c)
                                 NULL));
         c->logits_scale = (float)logits;
     }
+    c->attention_in_scale = c->key_scale = c->attention_out_scale = c->gate_scale = c->mlp_out_scale = 1;
+    if (r->family->many_multipliers && !r->fields.gguf_architecture)
+        return read_many_multipliers(&r->fields, c);
     if (!r->family->multiplied) return QN_OK;
     QN_TRY(qn_fields_number(&r->fields, "embedding_multiplier", 1e-6, 1e6, &embedding, NULL));
     QN_TRY(qn_fields_number(&r->fields, "attention_multiplier", 1e-6, 1e6, &scores, NULL));
@@ -439,7 +480,7 @@ static qn_status read_layer_input(const reader *r, qn_model_config *c)
     c->vocab_size_per_layer_input = c->vocab_size; /* as in all GGUF files, which do not say it */
     if (!r->fields.gguf_architecture)
         QN_TRY(qn_fields_required_int(&r->fields, rows, 1, VOCAB_MAX, &c->vocab_size_per_layer_input));
-    if (c->vocab_size_per_layer_input >= c->vocab_size) return QN_OK;
+    if (c->vocab_size_per_layer_input >= c->vocab_size || r->family->altup) return QN_OK;
     return qn_fail(QN_E_FORMAT, "%s: %s is %lld, less than %s %lld", r->fields.file,
                    qn_fields_label(&r->fields, rows, label, sizeof label),
                    (long long)c->vocab_size_per_layer_input,
@@ -600,6 +641,7 @@ static qn_status read_all(reader *r, qn_model_config *c)
     QN_TRY(read_layer_input(r, c));
     QN_TRY(qn_layer_config_read(r->src, r->family, &r->fields, c));
     QN_TRY(qn_xielu_config_read(r->src, c));
+    if (r->family->altup) QN_TRY(qn_altup_config_read(&r->fields, c));
     QN_TRY(qn_experts_config_read(r->family, &r->fields, c));
     QN_TRY(read_vision(r, c));
     QN_TRY(read_tie(r, c));
@@ -623,7 +665,13 @@ qn_status qn_config_read(qn_source *src, qn_model_config *out)
 
 int qn_layer_recurs(const qn_layer_config *l)
 {
-    return l->mixer == QN_MIXER_DELTA || l->mixer == QN_MIXER_SHORT_CONV;
+    return l->mixer == QN_MIXER_DELTA || l->mixer == QN_MIXER_CHANNEL_DELTA ||
+           l->mixer == QN_MIXER_SHORT_CONV || qn_layer_has_state_space(l);
+}
+
+int qn_layer_has_state_space(const qn_layer_config *l)
+{
+    return l->mixer == QN_MIXER_STATE_SPACE || l->beside_state_space;
 }
 
 int qn_layer_attends(const qn_layer_config *l)
@@ -637,7 +685,13 @@ void qn_layer_state_floats(const qn_model_config *c, int64_t layer, int64_t *con
     const qn_delta_config *d = &c->delta;
     *conv = *rule = 0;
     if (l->mixer == QN_MIXER_SHORT_CONV) *conv = (c->short_conv.conv_L_cache - 1) * c->hidden_size;
-    if (l->mixer == QN_MIXER_DELTA) {
+    if (qn_layer_has_state_space(l)) {
+        const qn_state_space_config *s = &c->state_space;
+        const int64_t inner = s->mamba_n_heads * s->mamba_d_head;
+        *conv = (s->mamba_d_conv - 1) * (inner + 2 * s->mamba_n_groups * s->mamba_d_state);
+        *rule = s->mamba_d_state * inner;
+    }
+    if (l->mixer == QN_MIXER_DELTA || l->mixer == QN_MIXER_CHANNEL_DELTA) {
         const int64_t k = d->linear_num_key_heads * d->linear_key_head_dim,
                       v = d->linear_num_value_heads * d->linear_value_head_dim;
         *conv = (d->linear_conv_kernel_dim - 1) * (2 * k + v);

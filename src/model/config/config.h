@@ -13,7 +13,13 @@
 #include "format/source/source.h"
 #include "model/config/vision_config.h"
 
-typedef enum { QN_HIDDEN_SILU, QN_HIDDEN_GELU_TANH, QN_HIDDEN_GELU, QN_HIDDEN_XIELU } qn_hidden_act;
+typedef enum {
+    QN_HIDDEN_SILU,
+    QN_HIDDEN_GELU_TANH,
+    QN_HIDDEN_GELU,
+    QN_HIDDEN_XIELU,
+    QN_HIDDEN_RELU2
+} qn_hidden_act;
 
 /* xIELU (Huang and Schlag 2024): softplus(alpha_p) x^2 + beta x where x > 0, else
  * (beta + softplus(alpha_n)) (expm1(min(x, eps)) - x) + beta x. */
@@ -30,8 +36,16 @@ typedef enum { QN_QK_NORM_NONE, QN_QK_NORM_HEAD, QN_QK_NORM_WHOLE } qn_qk_norm;
 
 /* What mixes positions in a layer: attention over keys and values, or attention over latents of which all
  * heads' keys and values are made, or a recurrence (DELTA, the gated delta net; SHORT_CONV, a gated causal
- * convolution). */
-typedef enum { QN_MIXER_ATTENTION, QN_MIXER_LATENT, QN_MIXER_DELTA, QN_MIXER_SHORT_CONV } qn_mixer;
+ * convolution; STATE_SPACE, Mamba-2; CHANNEL_DELTA, Kimi delta attention), or nothing. */
+typedef enum {
+    QN_MIXER_ATTENTION,
+    QN_MIXER_LATENT,
+    QN_MIXER_DELTA,
+    QN_MIXER_SHORT_CONV,
+    QN_MIXER_STATE_SPACE,
+    QN_MIXER_CHANNEL_DELTA,
+    QN_MIXER_NONE
+} qn_mixer;
 
 /* What an attention layer sees. */
 typedef enum { QN_LAYER_FULL, QN_LAYER_SLIDING } qn_layer_kind;
@@ -50,8 +64,13 @@ typedef struct {
     int64_t v_head_dim;          /* of values: the same but for LATENT */
     int value_is_key;            /* 1: values are the keys before their norm and rotation; no projection */
     int64_t intermediate_size;
-    qn_xielu xielu;           /* where hidden_act is XIELU */
-    int has_mlp, has_experts; /* the feed-forward block: a dense one, experts, or both beside each other */
+    qn_xielu xielu;         /* where hidden_act is XIELU */
+    int beside_state_space; /* 1: a state space reads the same rows as attention, and what both give is added */
+    float gate_sparsity; /* > 0: of an MLP's gate only what is above mean + gate_cutoff * deviation of the row
+                                 counts, which is that share of normal numbers less */
+    float gate_cutoff;
+    int has_mlp,
+        has_experts; /* the feed-forward block: a dense one, experts, both beside each other, or none */
 } qn_layer_config;
 
 /* PROPORTIONAL turns the first pairs only, as they turn in a head that is turned as a whole: the others have
@@ -115,7 +134,7 @@ typedef struct {
     int expert_scale; /* 1: what an expert gives is multiplied by a number of its own */
 } qn_experts_config;
 
-/* Gated delta net: linear_num_value_heads heads with a state [linear_key_head_dim, linear_value_head_dim]
+/* Gated delta net, and Kimi delta attention, which has as many key heads: linear_num_value_heads heads with a state [linear_key_head_dim, linear_value_head_dim]
  * each; as many of them to each key head share its queries and keys. */
 typedef struct {
     int64_t linear_num_key_heads, linear_num_value_heads; /* the latter a multiple of the former */
@@ -132,6 +151,22 @@ typedef struct {
     int conv_bias;        /* 1: the convolution and both projections have biases */
 } qn_short_conv_config;
 
+/* Where a state space norms what its heads give, group by group: not at all, before it is gated or behind that. */
+typedef enum { QN_SSM_NORM_NONE, QN_SSM_NORM_BEFORE_GATE, QN_SSM_NORM_BEHIND_GATE } qn_ssm_norm;
+
+/* Mamba-2: mamba_n_heads heads with a state [mamba_d_state, mamba_d_head] each; as many of them to each of
+ * mamba_n_groups groups share B and C. See blocks/state_space.c. */
+enum { QN_SSM_PARTS = 5 };
+typedef struct {
+    int64_t mamba_n_heads, mamba_d_head, mamba_d_state, mamba_n_groups;
+    int64_t mamba_d_conv; /* rows that the convolution before sees */
+    int conv_bias, in_bias, out_bias;
+    qn_ssm_norm norm;
+    float step_min, step_max;       /* limits of a row's step; 0 and INFINITY: none */
+    float in_scale, out_scale;      /* multiply the rows that it reads, and what it gives */
+    float part_scale[QN_SSM_PARTS]; /* multiply what the projection gives: z, x, B, C and the step */
+} qn_state_space_config;
+
 /* Multi-head latent attention. Of each head qk_nope_head_dim dimensions of keys, and its values, are made of
  * a latent of kv_lora_rank dimensions; qk_rope_head_dim more are rotated and the same for all heads. */
 typedef struct {
@@ -140,6 +175,7 @@ typedef struct {
     float norm_eps; /* of the norms of latents, whatever rms_norm_eps is */
 } qn_latent_config;
 
+enum { QN_ALTUP_INPUTS_MAX = 8 };
 enum { QN_ROPE_SETS = 2, QN_STOP_IDS_MAX = 32 };
 
 struct qn_family;
@@ -177,8 +213,17 @@ typedef struct {
     /* P numbers per token and layer beside the hidden states (0: none): a row of a second embedding, [V2,
      * num_hidden_layers * P], plus a projection of the first, see blocks/layer_input.c. */
     int64_t hidden_size_per_layer_input; /* P */
-    int64_t vocab_size_per_layer_input;  /* V2 >= vocab_size */
+    int64_t vocab_size_per_layer_input;  /* V2; ids beyond read row 0 */
 
+    /* Multiply what attention reads, its keys, what it gives, an MLP's gate before its activation, and what the MLP
+     * gives. */
+    float attention_in_scale, key_scale, attention_out_scale, gate_scale, mlp_out_scale;
+    /* The residual stream is so many (0: one): blocks/altup.c. altup_correct_scale: what the per-layer input reads is
+     * multiplied by a number of each channel. */
+    int64_t altup_num_inputs, altup_active_idx;
+    int altup_correct_scale;
+    int64_t
+        laurel_rank; /* > 0: beside attention a product of that rank reads the same rows: qn_block_laurel */
     float residual_scale;                                  /* multiplies what a block adds to the stream */
     float logits_scale;                                    /* multiplies logits, before their soft cap */
     float embedding_scale;                                 /* multiplies embedding rows; 1: none */
@@ -206,7 +251,8 @@ typedef struct {
         num_nextn_predict_layers; /* layers behind the others in the files, for drafts, that are left out */
     qn_latent_config latent;      /* of layers whose mixer is LATENT, likewise */
     qn_delta_config delta;        /* of layers whose mixer is DELTA; zero when there is none */
-    qn_short_conv_config short_conv; /* of layers whose mixer is SHORT_CONV; likewise */
+    qn_state_space_config state_space; /* of layers that have one; likewise */
+    qn_short_conv_config short_conv;   /* of layers whose mixer is SHORT_CONV; likewise */
 
     qn_vision_config vision; /* depth 0: it takes no images */
 
@@ -233,6 +279,8 @@ void qn_config_free(qn_model_config *c);
 
 /* 1: the layer keeps a state in place of keys and values. */
 int qn_layer_recurs(const qn_layer_config *l);
+/* 1: the layer has a state space, by itself or beside attention. */
+int qn_layer_has_state_space(const qn_layer_config *l);
 /* 1: the layer keeps keys and values, or reads those of another. */
 int qn_layer_attends(const qn_layer_config *l);
 

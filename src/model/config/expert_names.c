@@ -54,6 +54,32 @@ const qn_expert_name qn_expert_mixtral_names[] = {
     {QN_WEIGHT_EXPERT_DOWN, "layers.#.mlp.experts.down_proj", 0},
     {QN_WEIGHT_ROLE_COUNT, NULL, 0}};
 
+const qn_expert_name qn_expert_granite_names[] = {
+    /* MLX's converter takes them apart */
+    {QN_WEIGHT_EXPERT_GATE, "layers.#.block_sparse_moe.switch_mlp.gate_proj.weight", 0},
+    {QN_WEIGHT_EXPERT_UP, "layers.#.block_sparse_moe.switch_mlp.up_proj.weight", 0},
+    {QN_WEIGHT_EXPERT_DOWN, "layers.#.block_sparse_moe.switch_mlp.down_proj.weight", 0},
+    {QN_WEIGHT_EXPERT_GATE, "layers.#.block_sparse_moe.input_linear.weight", GATE_HALF},
+    {QN_WEIGHT_EXPERT_UP, "layers.#.block_sparse_moe.input_linear.weight", UP_HALF},
+    {QN_WEIGHT_EXPERT_DOWN, "layers.#.block_sparse_moe.output_linear.weight", 0},
+    /* as transformers 5 holds them */
+    {QN_WEIGHT_EXPERT_GATE, "layers.#.block_sparse_moe.experts.gate_up_proj", GATE_HALF},
+    {QN_WEIGHT_EXPERT_UP, "layers.#.block_sparse_moe.experts.gate_up_proj", UP_HALF},
+    {QN_WEIGHT_EXPERT_DOWN, "layers.#.block_sparse_moe.experts.down_proj", 0},
+    {QN_WEIGHT_ROLE_COUNT, NULL, 0}};
+
+/* Without a gate. */
+const qn_expert_name qn_expert_nemotron_names[] = {
+    {QN_WEIGHT_EXPERT_UP, "layers.#.mixer.experts.@.up_proj.weight", 0},
+    {QN_WEIGHT_EXPERT_DOWN, "layers.#.mixer.experts.@.down_proj.weight", 0},
+    /* MLX's converter stacks them */
+    {QN_WEIGHT_EXPERT_UP, "layers.#.mixer.switch_mlp.fc1.weight", 0},
+    {QN_WEIGHT_EXPERT_DOWN, "layers.#.mixer.switch_mlp.fc2.weight", 0},
+    /* as transformers 5 holds them */
+    {QN_WEIGHT_EXPERT_UP, "layers.#.mixer.experts.up_proj", 0},
+    {QN_WEIGHT_EXPERT_DOWN, "layers.#.mixer.experts.down_proj", 0},
+    {QN_WEIGHT_ROLE_COUNT, NULL, 0}};
+
 const qn_expert_name qn_expert_lfm2_names[] = {
     {QN_WEIGHT_EXPERT_GATE, "layers.#.feed_forward.experts.@.w1.weight", 0},
     {QN_WEIGHT_EXPERT_UP, "layers.#.feed_forward.experts.@.w3.weight", 0},
@@ -131,6 +157,7 @@ static int has_form(const qn_expert_name *e, qn_expert_form form)
     (void)module_length(e->name, &has_ending);
     if (e->role > QN_WEIGHT_EXPERT_DOWN || e->layout & QN_EXPERTS_BLOCKS) return 0;
     if (form == QN_EXPERTS_PARAMETER) return !has_ending;
+    if (form == QN_EXPERTS_STACKED && e->layout & (QN_EXPERTS_HALVES | QN_EXPERTS_TURNS)) return 0;
     return has_ending && (strchr(e->name, '@') != NULL) == (form == QN_EXPERTS_EACH);
 }
 

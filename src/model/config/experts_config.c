@@ -140,18 +140,20 @@ static qn_status read_shared(const qn_family_experts *family, const qn_fields *f
 }
 
 /* mlp_layer_types, "dense" or "sparse" for each layer; without it all but the first have experts. */
-static qn_status read_listed_layers(const qn_fields *f, qn_model_config *c)
+static qn_status read_listed_layers(const qn_family_experts *family, const qn_fields *f, qn_model_config *c)
 {
+    int64_t dense = 1;
     const json_t *list = qn_fields_get(f, "mlp_layer_types");
     char label[LABEL_MAX];
     const int none = !list || json_is_null(list);
+    if (family->first_dense) QN_TRY(qn_fields_int(f, "first_k_dense_replace", 0, LAYERS_MAX, &dense, NULL));
     qn_fields_label(f, "mlp_layer_types", label, sizeof label);
     if (!none && (!json_is_array(list) || json_array_size(list) < (size_t)c->num_hidden_layers))
         return qn_fail(QN_E_FORMAT, "%s: %s: expected an array of num_hidden_layers (%lld) names", f->file,
                        label, (long long)c->num_hidden_layers);
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
         const char *type =
-            none ? (i ? "sparse" : "dense") : json_string_value(json_array_get(list, (size_t)i));
+            none ? (i < dense ? "dense" : "sparse") : json_string_value(json_array_get(list, (size_t)i));
         int sparse = type && strcmp(type, "sparse") == 0;
         if (!type || (!sparse && strcmp(type, "dense") != 0))
             return qn_fail(QN_E_FORMAT, "%s: %s[%lld] is neither \"dense\" nor \"sparse\"", f->file, label,
@@ -160,6 +162,32 @@ static qn_status read_listed_layers(const qn_fields *f, qn_model_config *c)
         c->layers[i].has_mlp = !sparse;
     }
     return QN_OK;
+}
+
+/* Where the number of experts may be 0: MLPs of the size that the shared expert has. */
+static qn_status read_none(const qn_fields *f, int *wanted, qn_model_config *c)
+{
+    static const char size[] = "shared_expert_intermediate_size";
+    int64_t n = 0;
+    QN_TRY(qn_fields_int(f, spelled(f, count_names), 0, EXPERTS_MAX, &n, NULL));
+    *wanted = n > 0;
+    if (n) return QN_OK;
+    QN_TRY(qn_fields_required_int(f, size, 1, WIDTH_MAX, &c->intermediate_size));
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) c->layers[i].intermediate_size = c->intermediate_size;
+    return QN_OK;
+}
+
+/* A field that makes experts another block where it is set. */
+static qn_status refuse_latents(const qn_fields *f)
+{
+    static const char name[] = "moe_latent_size";
+    int64_t n = 0;
+    int found = 0;
+    char label[LABEL_MAX];
+    QN_TRY(qn_fields_int(f, name, 1, WIDTH_MAX, &n, &found));
+    if (!found) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED, "%s: %s is %lld: experts over latents are not supported", f->file,
+                   qn_fields_label(f, name, label, sizeof label), (long long)n);
 }
 
 /* Layers with experts: all but the first ones, all but those that are listed, and of the rest each step-th.
@@ -205,11 +233,15 @@ qn_status qn_experts_config_read(const qn_family *family, const qn_fields *f, qn
         wanted = 0;
         QN_TRY(qn_fields_bool(f, experts->only_if, &wanted, NULL));
     }
+    if (family->single_blocks) QN_TRY(refuse_latents(f));
+    if (experts && experts->optional) QN_TRY(read_none(f, &wanted, c));
+    if (experts && !wanted && experts->optional) return QN_OK;
     if (experts && wanted) {
         QN_TRY(read_sizes(experts, f, c));
         QN_TRY(read_routing(experts, f, &c->experts));
         QN_TRY(read_shared(experts, f, &c->experts));
-        return experts->listed_layers && !f->gguf_architecture ? read_listed_layers(f, c)
+        if (family->single_blocks) return QN_OK; /* the list of layers has said it */
+        return experts->listed_layers && !f->gguf_architecture ? read_listed_layers(experts, f, c)
                                                                : read_layers(experts, f, c);
     }
     int64_t n = 0;

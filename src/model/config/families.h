@@ -22,8 +22,9 @@ typedef enum {
  * not list layer_types. */
 typedef enum {
     QN_DELTA_NEVER,
-    QN_DELTA_SPLIT,  /* in_proj_qkv, in_proj_z, in_proj_a, in_proj_b */
-    QN_DELTA_BY_HEAD /* in_proj_qkvz, in_proj_ba, key head by key head */
+    QN_DELTA_SPLIT,      /* in_proj_qkv, in_proj_z, in_proj_a, in_proj_b */
+    QN_DELTA_BY_CHANNEL, /* Kimi delta attention: linear_attn_config, else linear_num_heads, linear_head_dim */
+    QN_DELTA_BY_HEAD     /* in_proj_qkvz, in_proj_ba, key head by key head */
 } qn_delta_rule;
 
 /* Whether the output projection of attention has a bias. */
@@ -37,7 +38,11 @@ typedef enum {
     QN_RECUR_INTERVAL, /* all but each full_attention_interval-th */
     QN_RECUR_INDEXED,  /* all but those that full_attn_idxs names; none where it is absent */
     QN_RECUR_TURNS, /* of each four: recurrent, recurrent, full, recurrent; then sliding in place of the first */
-    QN_RECUR_LISTED /* files must list them */
+    QN_RECUR_LISTED,  /* files must list them */
+    QN_RECUR_EVERY,   /* all */
+    QN_RECUR_LETTERS, /* hybrid_override_pattern: M recurs, * attends, - is an MLP, E experts */
+    QN_RECUR_ATTN_CONFIG, /* linear_attn_config lists both kinds, from 1 on; else all but each fourth behind the first */
+    QN_RECUR_BESIDE /* each layer attends and has a state space beside */
 } qn_recur_rule;
 
 /* Which linear layers have biases. */
@@ -87,6 +92,8 @@ typedef struct {
 extern const qn_expert_name qn_expert_names[];        /* of Qwen and others in safetensors */
 extern const qn_expert_name qn_expert_joined_names[]; /* the same, published with all experts in one tensor */
 extern const qn_expert_name qn_expert_mixtral_names[];
+extern const qn_expert_name qn_expert_granite_names[];
+extern const qn_expert_name qn_expert_nemotron_names[];
 extern const qn_expert_name qn_expert_lfm2_names[];
 extern const qn_expert_name qn_expert_gpt_oss_names[];
 extern const qn_expert_name qn_expert_gemma4_names[];
@@ -108,6 +115,8 @@ typedef struct {
     int group_scores;  /* a group is as good as the sum of so many of its best; 0: two */
     int method_groups; /* topk_method says whether there are groups: "greedy", "group_limited_greedy" */
     int listed_layers; /* mlp_layer_types lists the layers with experts; without it, all but the first have them */
+    int first_dense; /* of listed_layers: without the list first_k_dense_replace counts */
+    int optional; /* 1: no experts where their number is 0; MLPs are then as large as the shared expert is */
     const char *bias_key; /* a field that may switch correction_bias off; NULL: none */
     float topk_norm_eps;  /* 0: the usual one */
     int beside_mlp;       /* 1: layers with experts have a dense block too */
@@ -152,15 +161,25 @@ typedef struct qn_family {
     qn_delta_rule delta;
     qn_mixer recurrent;  /* of layers that recur; ATTENTION: none does. DELTA where delta says how */
     qn_recur_rule recur; /* where a layer may recur */
-    int adjusted_ffn;    /* block_auto_adjust_ff_dim and its like make intermediate_size */
-    int sandwich_norm;   /* use_sandwich_norm 0 takes the norms after the blocks away */
-    int head_gate;       /* use_attention_gate: attn_head_gate, 1 where it is not said */
-    int latent;          /* all layers attend over latents */
-    int gated_attention; /* attn_output_gate, where the files do not say */
-    int sees_images;     /* files may have a vision tower: vision_config.h */
-    int sectioned_rope;  /* mrope_section says which pairs turn by which of three positions */
-    int skips_rope;      /* no_rope_layers, no_rope_layer_interval: layers that have no RoPE */
-    int last_is_full;    /* the last layer never slides, whatever layer_types says of it */
+    int altup; /* altup_*, laurel_rank, activation_sparsity_pattern; intermediate_size may be a list */
+    int counted_layers; /* num_hidden_layers is the length of the list of layers, whatever the files say */
+    int single_blocks;  /* a layer mixes positions or has a feed-forward block, as the list of layers says */
+    int no_rope;        /* positions turn nothing */
+    int said_rope;      /* the same unless position_embedding_type is "rope" */
+    int inner_width;    /* mamba_d_ssm, else mamba_expand times hidden_size, is the width of a state space */
+    int step_floor;     /* time_step_min is the least step, and no other limit is looked at */
+    int optional_ssm_norm;        /* mamba_rms_norm, mamba_norm_before_gate */
+    int many_multipliers;         /* Falcon-H1's twelve */
+    const char *ssm_out_bias_key; /* NULL: the projection behind a state space has a bias as the one before */
+    int adjusted_ffn;             /* block_auto_adjust_ff_dim and its like make intermediate_size */
+    int sandwich_norm;            /* use_sandwich_norm 0 takes the norms after the blocks away */
+    int head_gate;                /* use_attention_gate: attn_head_gate, 1 where it is not said */
+    int latent;                   /* all layers attend over latents */
+    int gated_attention;          /* attn_output_gate, where the files do not say */
+    int sees_images;              /* files may have a vision tower: vision_config.h */
+    int sectioned_rope;           /* mrope_section says which pairs turn by which of three positions */
+    int skips_rope;               /* no_rope_layers, no_rope_layer_interval: layers that have no RoPE */
+    int last_is_full;             /* the last layer never slides, whatever layer_types says of it */
     /* JSON: what config.json means by leaving rope_parameters out; NULL: nothing. */
     const char *rope_parameters;
     float norm_offset;         /* as published; GGUF files have it added to the weights already */

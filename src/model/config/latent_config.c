@@ -58,6 +58,7 @@ void qn_latent_config_finish(qn_model_config *c)
     const qn_latent_config *l = &c->latent;
     const qn_rope_config *r = &c->rope[0];
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+        if (c->layers[i].mixer != QN_MIXER_ATTENTION) continue;
         c->layers[i].mixer = QN_MIXER_LATENT;
         c->layers[i].num_key_value_heads = 1;
         c->layers[i].head_dim = l->kv_lora_rank + l->qk_rope_head_dim;

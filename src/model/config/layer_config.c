@@ -10,6 +10,7 @@
 #include "model/config/layer_list.h"
 #include "model/config/rope_long.h"
 #include "model/config/rope_params.h"
+#include "model/config/state_space_config.h"
 
 enum { LAYERS_MAX = 4096, POSITIONS_MAX = 2147483647, LABEL_MAX = 160 };
 
@@ -18,7 +19,21 @@ typedef struct {
     char turns;  /* it has RoPE */
     char slides; /* it has a window */
     qn_mixer mixer;
+    char has_mlp, has_experts; /* where a layer is one block alone */
 } layer_flags;
+
+static qn_status read_said_rope(const qn_fields *f, const qn_family *family, int *turns)
+{
+    static const char name[] = "position_embedding_type";
+    const char *type = "nope";
+    char label[LABEL_MAX];
+    if (!family->said_rope || f->gguf_architecture) return QN_OK;
+    QN_TRY(qn_fields_string(f, name, &type, NULL));
+    *turns = strcmp(type, "rope") == 0;
+    if (*turns || strcmp(type, "nope") == 0) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED, "%s: %s is \"%.40s\", which is not supported (known: rope, nope)",
+                   f->file, qn_fields_label(f, name, label, sizeof label), type);
+}
 
 /* no_rope_layers, which has a 1 for each layer with RoPE, or every no_rope_layer_interval-th has none. */
 static qn_status read_no_rope(const qn_fields *f, const qn_family *family, int64_t n_layers,
@@ -26,7 +41,9 @@ static qn_status read_no_rope(const qn_fields *f, const qn_family *family, int64
 {
     const json_t *list = qn_fields_get(f, "no_rope_layers");
     char label[LABEL_MAX];
-    for (int64_t i = 0; i < n_layers; i++) flags[i].turns = 1;
+    int turns = !family->no_rope;
+    QN_TRY(read_said_rope(f, family, &turns));
+    for (int64_t i = 0; i < n_layers; i++) flags[i].turns = (char)turns;
     if (!family->skips_rope) return QN_OK;
     if (!list || json_is_null(list)) {
         int64_t interval;
@@ -82,6 +99,8 @@ static qn_status read_layer_types(const qn_fields *f, const qn_family *family, c
             return qn_fail(QN_E_UNSUPPORTED, "%s: %s[%lld] is \"%.40s\", which is not supported (known: %s)",
                            f->file, label, (long long)i, type, qn_layer_list_known(family));
         flags[i].mixer = (qn_mixer)mixer;
+        flags[i].has_experts = mixer == QN_MIXER_NONE && strcmp(type, "moe") == 0;
+        flags[i].has_mlp = mixer == QN_MIXER_NONE && !flags[i].has_experts;
     }
     return QN_OK;
 }
@@ -120,7 +139,9 @@ static qn_status make_layers(const qn_fields *f, const qn_family *family, const 
                                          .window = sliding ? window : 0,
                                          .rope = flags[i].turns ? sliding : QN_ROPE_NONE,
                                          .intermediate_size = c->intermediate_size,
-                                         .has_mlp = 1};
+                                         .beside_state_space = family->recur == QN_RECUR_BESIDE,
+                                         .has_experts = flags[i].has_experts,
+                                         .has_mlp = !family->single_blocks || flags[i].has_mlp};
     }
     qn_free(flags);
     return status;
@@ -143,10 +164,35 @@ static qn_status read_short_conv(const qn_fields *f, qn_short_conv_config *s)
     return qn_fields_bool(f, "conv_bias", &s->conv_bias, NULL);
 }
 
+/* The numbers of linear_attn_config, or those beside it. */
+static qn_status read_channel_delta(const qn_fields *f, qn_delta_config *d)
+{
+    enum { HEADS_MAX = 1 << 16, KERNEL_MAX = 1024 };
+    qn_fields own = {.path = ""};
+    int found = 0, has_heads = 0, has_dim = 0, has_kernel = 0;
+    QN_TRY(qn_fields_object(f, "linear_attn_config", "linear_attn_config.", &own, &found));
+    if (found) {
+        QN_TRY(qn_fields_int(&own, "num_heads", 1, HEADS_MAX, &d->linear_num_key_heads, &has_heads));
+        QN_TRY(qn_fields_int(&own, "head_dim", 1, HEADS_MAX, &d->linear_key_head_dim, &has_dim));
+        QN_TRY(qn_fields_int(&own, "short_conv_kernel_size", 1, KERNEL_MAX, &d->linear_conv_kernel_dim,
+                             &has_kernel));
+    }
+    if (!has_heads)
+        QN_TRY(qn_fields_required_int(f, "linear_num_heads", 1, HEADS_MAX, &d->linear_num_key_heads));
+    if (!has_dim) QN_TRY(qn_fields_required_int(f, "linear_head_dim", 1, HEADS_MAX, &d->linear_key_head_dim));
+    if (!has_kernel)
+        QN_TRY(
+            qn_fields_required_int(f, "linear_conv_kernel_dim", 1, KERNEL_MAX, &d->linear_conv_kernel_dim));
+    d->linear_num_value_heads = d->linear_num_key_heads;
+    d->linear_value_head_dim = d->linear_key_head_dim;
+    return QN_OK;
+}
+
 static qn_status read_delta(const qn_fields *f, const qn_family *family, qn_delta_config *d)
 {
     enum { HEADS_MAX = 1 << 16, KERNEL_MAX = 1024 };
     char label[LABEL_MAX], other[LABEL_MAX];
+    if (family->delta == QN_DELTA_BY_CHANNEL) return read_channel_delta(f, d);
     QN_TRY(qn_fields_required_int(f, "linear_num_key_heads", 1, HEADS_MAX, &d->linear_num_key_heads));
     QN_TRY(qn_fields_required_int(f, "linear_num_value_heads", 1, HEADS_MAX, &d->linear_num_value_heads));
     QN_TRY(qn_fields_required_int(f, "linear_key_head_dim", 1, HEADS_MAX, &d->linear_key_head_dim));
@@ -334,6 +380,7 @@ qn_status qn_layer_config_read(const qn_source *src, const qn_family *family, co
     QN_TRY(read_rope_factors(src, f, c));
     if (family->latent) qn_latent_config_finish(c);
     if (family->delta != QN_DELTA_NEVER) QN_TRY(read_delta(f, family, &c->delta));
+    if (family->recurrent == QN_MIXER_STATE_SPACE) QN_TRY(qn_state_space_config_read(f, family, c));
     if (family->recurrent == QN_MIXER_SHORT_CONV) QN_TRY(read_short_conv(f, &c->short_conv));
     return read_short_positions(src, f, c);
 }

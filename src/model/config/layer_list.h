@@ -9,7 +9,9 @@
  * *types NULL: neither says anything. QN_E_FORMAT: what they say is none. */
 qn_status qn_layer_list_read(const qn_fields *f, const qn_family *family, int64_t n_layers,
                              const json_t **types, json_t **made);
-/* What a name of layer_types stands for in this family; -1: an unknown name. */
+/* How many layers there are where their list counts, not num_hidden_layers. */
+qn_status qn_layer_list_count(const qn_fields *f, int64_t max, int64_t *n);
+/* What a name of layer_types stands for in this family; -1: an unknown name. NONE: "mlp" or "moe". */
 int qn_layer_list_mixer(const qn_family *family, const char *name);
 /* The names that this family knows, for a message; static. */
 const char *qn_layer_list_known(const qn_family *family);

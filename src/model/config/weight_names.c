@@ -5,7 +5,7 @@
 #include "model/config/families.h"
 
 const char *const qn_decoder_prefixes[] = {
-    "model.", "language_model.model.", "model.language_model.", "language_model.", "", NULL};
+    "model.", "language_model.model.", "model.language_model.", "language_model.", "backbone.", "", NULL};
 
 /* The head lies beside the decoder, not in it: "lm_head." after the first part of these, by the decoder's
  * prefix. */
@@ -15,6 +15,7 @@ static const struct {
                      {"language_model.model.", "language_model."},
                      {"model.language_model.", ""},
                      {"language_model.", "language_model."},
+                     {"backbone.", ""},
                      {"", ""}};
 
 /* '#' is the layer. */
@@ -29,6 +30,28 @@ static const struct {
     [QN_WEIGHT_LAYER_INPUT_EMBED] = {"embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
     [QN_WEIGHT_LAYER_INPUT_PROJ] = {"per_layer_model_projection.weight", "per_layer_model_proj.weight"},
     [QN_WEIGHT_LAYER_INPUT_NORM] = {"per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
+    [QN_WEIGHT_ALTUP_IN + 0] = {"altup_projections.0.weight", NULL},
+    [QN_WEIGHT_ALTUP_IN + 1] = {"altup_projections.1.weight", NULL},
+    [QN_WEIGHT_ALTUP_IN + 2] = {"altup_projections.2.weight", NULL},
+    [QN_WEIGHT_ALTUP_IN + 3] = {"altup_projections.3.weight", NULL},
+    [QN_WEIGHT_ALTUP_IN + 4] = {"altup_projections.4.weight", NULL},
+    [QN_WEIGHT_ALTUP_IN + 5] = {"altup_projections.5.weight", NULL},
+    [QN_WEIGHT_ALTUP_IN + 6] = {"altup_projections.6.weight", NULL},
+    [QN_WEIGHT_ALTUP_OUT + 0] = {"altup_unembed_projections.0.weight", NULL},
+    [QN_WEIGHT_ALTUP_OUT + 1] = {"altup_unembed_projections.1.weight", NULL},
+    [QN_WEIGHT_ALTUP_OUT + 2] = {"altup_unembed_projections.2.weight", NULL},
+    [QN_WEIGHT_ALTUP_OUT + 3] = {"altup_unembed_projections.3.weight", NULL},
+    [QN_WEIGHT_ALTUP_OUT + 4] = {"altup_unembed_projections.4.weight", NULL},
+    [QN_WEIGHT_ALTUP_OUT + 5] = {"altup_unembed_projections.5.weight", NULL},
+    [QN_WEIGHT_ALTUP_OUT + 6] = {"altup_unembed_projections.6.weight", NULL},
+    [QN_WEIGHT_ALTUP_ROUTER_NORM] = {"layers.#.altup.router_norm.weight", "blk.#.altup_router_norm.weight"},
+    [QN_WEIGHT_ALTUP_ROUTER] = {"layers.#.altup.modality_router.weight", "blk.#.altup_router.weight"},
+    [QN_WEIGHT_ALTUP_PREDICT] = {"layers.#.altup.prediction_coefs.weight", "blk.#.altup_predict_coef.weight"},
+    [QN_WEIGHT_ALTUP_CORRECT] = {"layers.#.altup.correction_coefs.weight", "blk.#.altup_correct_coef.weight"},
+    [QN_WEIGHT_ALTUP_SCALE] = {"layers.#.altup.correct_output_scale", "blk.#.altup_correct_scale.weight"},
+    [QN_WEIGHT_LAUREL_LEFT] = {"layers.#.laurel.linear_left.weight", "blk.#.laurel_l.weight"},
+    [QN_WEIGHT_LAUREL_RIGHT] = {"layers.#.laurel.linear_right.weight", "blk.#.laurel_r.weight"},
+    [QN_WEIGHT_LAUREL_NORM] = {"layers.#.laurel.post_laurel_norm.weight", "blk.#.laurel_post_norm.weight"},
     [QN_WEIGHT_ATTN_NORM] = {"layers.#.input_layernorm.weight", "blk.#.attn_norm.weight"},
     [QN_WEIGHT_ATTN_NORM_BIAS] = {"layers.#.input_layernorm.bias", "blk.#.attn_norm.bias"},
     [QN_WEIGHT_Q] = {"layers.#.self_attn.q_proj.weight", "blk.#.attn_q.weight"},
@@ -71,7 +94,22 @@ static const struct {
     [QN_WEIGHT_DELTA_QKVZ] = {"layers.#.linear_attn.in_proj_qkvz.weight", NULL},
     [QN_WEIGHT_DELTA_BA] = {"layers.#.linear_attn.in_proj_ba.weight", NULL},
     [QN_WEIGHT_CONV] = {"layers.#.linear_attn.conv1d.weight", NULL},
+    [QN_WEIGHT_CONV_Q] = {"layers.#.self_attn.q_conv1d.weight", NULL},
+    [QN_WEIGHT_CONV_K] = {"layers.#.self_attn.k_conv1d.weight", NULL},
+    [QN_WEIGHT_CONV_V] = {"layers.#.self_attn.v_conv1d.weight", NULL},
+    [QN_WEIGHT_DECAY_A] = {"layers.#.self_attn.f_a_proj.weight", NULL},
+    [QN_WEIGHT_DECAY_B] = {"layers.#.self_attn.f_b_proj.weight", NULL},
+    [QN_WEIGHT_OUT_GATE_A] = {"layers.#.self_attn.g_a_proj.weight", NULL},
+    [QN_WEIGHT_OUT_GATE_B] = {"layers.#.self_attn.g_b_proj.weight", NULL},
     [QN_WEIGHT_CONV_BIAS] = {"layers.#.linear_attn.conv1d.bias", NULL},
+    [QN_WEIGHT_SSM_IN] = {"layers.#.mamba.in_proj.weight", "blk.#.ssm_in.weight"},
+    [QN_WEIGHT_SSM_IN_BIAS] = {"layers.#.mamba.in_proj.bias", NULL},
+    [QN_WEIGHT_SSM_DT_BIAS] = {"layers.#.mamba.dt_bias", "blk.#.ssm_dt.bias"},
+    [QN_WEIGHT_SSM_A_LOG] = {"layers.#.mamba.A_log", NULL},
+    [QN_WEIGHT_SSM_D] = {"layers.#.mamba.D", "blk.#.ssm_d"},
+    [QN_WEIGHT_SSM_NORM] = {"layers.#.mamba.norm.weight", "blk.#.ssm_norm.weight"},
+    [QN_WEIGHT_SSM_OUT] = {"layers.#.mamba.out_proj.weight", "blk.#.ssm_out.weight"},
+    [QN_WEIGHT_SSM_OUT_BIAS] = {"layers.#.mamba.out_proj.bias", NULL},
     [QN_WEIGHT_SHORT_IN] = {"layers.#.conv.in_proj.weight", "blk.#.shortconv.in_proj.weight"},
     [QN_WEIGHT_SHORT_IN_BIAS] = {"layers.#.conv.in_proj.bias", NULL},
     [QN_WEIGHT_SHORT_OUT] = {"layers.#.conv.out_proj.weight", "blk.#.shortconv.out_proj.weight"},

@@ -16,7 +16,9 @@ typedef enum {
     QN_WEIGHT_LAYER_INPUT_EMBED, /* [V2, L * P] */
     QN_WEIGHT_LAYER_INPUT_PROJ,  /* [L * P, H] of the embedding, beside it */
     QN_WEIGHT_LAYER_INPUT_NORM,  /* [P] of that projection, layer by layer */
-    QN_WEIGHT_MODEL_COUNT,
+    QN_WEIGHT_ALTUP_IN, /* [H, H]: makes each stream but the first of the embedding; as many as there may be */
+    QN_WEIGHT_ALTUP_OUT = QN_WEIGHT_ALTUP_IN + 7, /* [H, H]: and back */
+    QN_WEIGHT_MODEL_COUNT = QN_WEIGHT_ALTUP_OUT + 7,
     /* From here on one per layer. */
     QN_WEIGHT_ATTN_NORM = QN_WEIGHT_MODEL_COUNT, /* [H] before attention */
     QN_WEIGHT_ATTN_NORM_BIAS,                    /* [H] */
@@ -59,10 +61,26 @@ typedef enum {
     QN_WEIGHT_DELTA_B,    /* [nv, H] */
     QN_WEIGHT_DELTA_QKVZ, /* [2 nk dk + 2 nv dv, H]: those of one key head in a row */
     QN_WEIGHT_DELTA_BA,   /* [2 nv, H], likewise */
-    QN_WEIGHT_CONV,      /* [channels, 1, kernel] in files, one dimension here: of the causal convolution of a
+    QN_WEIGHT_CONV,   /* [channels, 1, kernel] in files, one dimension here: of the causal convolution of a
                              recurrent layer; of the delta net's 2 nk dk + nv dv channels */
-    QN_WEIGHT_CONV_BIAS, /* [channels] */
-    QN_WEIGHT_SHORT_IN,  /* [3 H, H]: b, c and x of the gated short convolution of H channels */
+    QN_WEIGHT_CONV_Q, /* [nv dv, 1, kernel], likewise: of queries, keys and values apart */
+    QN_WEIGHT_CONV_K,
+    QN_WEIGHT_CONV_V,
+    QN_WEIGHT_DECAY_A,    /* [dk, H]: decays of nv heads by channel, by a low rank */
+    QN_WEIGHT_DECAY_B,    /* [nv dk, dk] */
+    QN_WEIGHT_OUT_GATE_A, /* [dv, H]: the gate of what heads give, by a low rank */
+    QN_WEIGHT_OUT_GATE_B, /* [nv dv, dv] */
+    QN_WEIGHT_CONV_BIAS,  /* [channels] */
+    QN_WEIGHT_SSM_IN, /* [2 I + 2 G N + h, H]: z, x, B, C and steps of a state space of h heads, I in all, with G
+                             groups of N */
+    QN_WEIGHT_SSM_IN_BIAS,       /* of as many */
+    QN_WEIGHT_SSM_DT_BIAS,       /* [h] */
+    QN_WEIGHT_SSM_A_LOG,         /* [h] */
+    QN_WEIGHT_SSM_D,             /* [h] */
+    QN_WEIGHT_SSM_NORM,          /* [I] */
+    QN_WEIGHT_SSM_OUT,           /* [H, I] */
+    QN_WEIGHT_SSM_OUT_BIAS,      /* [H] */
+    QN_WEIGHT_SHORT_IN,          /* [3 H, H]: b, c and x of the gated short convolution of H channels */
     QN_WEIGHT_SHORT_IN_BIAS,     /* [3 H] */
     QN_WEIGHT_SHORT_OUT,         /* [H, H] */
     QN_WEIGHT_SHORT_OUT_BIAS,    /* [H] */
@@ -93,6 +111,14 @@ typedef enum {
     QN_WEIGHT_LAYER_INPUT_GATE,  /* [P, H] */
     QN_WEIGHT_LAYER_INPUT_OUT,   /* [H, P] */
     QN_WEIGHT_POST_LAYER_INPUT_NORM, /* [H] after the per-layer input, before it is added */
+    QN_WEIGHT_ALTUP_ROUTER_NORM,     /* [H]; of n streams */
+    QN_WEIGHT_ALTUP_ROUTER,          /* [n, H] */
+    QN_WEIGHT_ALTUP_PREDICT,         /* [n n, n] */
+    QN_WEIGHT_ALTUP_CORRECT,         /* [n, n] */
+    QN_WEIGHT_ALTUP_SCALE,           /* [H] */
+    QN_WEIGHT_LAUREL_LEFT,           /* [laurel_rank, H] */
+    QN_WEIGHT_LAUREL_RIGHT,          /* [H, laurel_rank] */
+    QN_WEIGHT_LAUREL_NORM,           /* [H] */
     QN_WEIGHT_LAYER_SCALE,           /* [1] */
     QN_WEIGHT_ROLE_COUNT
 } qn_weight_role;

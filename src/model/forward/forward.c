@@ -1,5 +1,6 @@
 #include "model/forward/forward.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "model/forward/blocks/blocks.h"
@@ -35,11 +36,22 @@ static qn_array *add_to_stream(qn_scope *s, const qn_forward *f, qn_array *x, qn
 static qn_array *mixed(qn_scope *s, const qn_forward *f, qn_array *x, const qn_block_positions *at,
                        common *all, int64_t i)
 {
-    switch (f->config->layers[i].mixer) {
+    const qn_layer_config *l = &f->config->layers[i];
+    qn_array *h;
+    switch (l->mixer) {
+    case QN_MIXER_NONE:
+        break;
     case QN_MIXER_ATTENTION:
-        return qn_block_attention(s, f, x, at, &all->kv[f->groups->group_of[i]], i);
+        h = qn_block_attention(s, f, qn_scale(s, x, f->config->attention_in_scale), at,
+                               &all->kv[f->groups->group_of[i]], i);
+        h = qn_scale(s, h, f->config->attention_out_scale);
+        return l->beside_state_space ? qn_add(s, qn_block_state_space(s, f, x, i), h) : h;
+    case QN_MIXER_STATE_SPACE:
+        return qn_block_state_space(s, f, x, i);
     case QN_MIXER_LATENT:
         return qn_block_latent_attention(s, f, x, at, i);
+    case QN_MIXER_CHANNEL_DELTA:
+        return qn_block_channel_delta(s, f, x, i);
     case QN_MIXER_DELTA:
         return qn_block_gated_delta(s, f, x, i);
     case QN_MIXER_SHORT_CONV:
@@ -48,15 +60,30 @@ static qn_array *mixed(qn_scope *s, const qn_forward *f, qn_array *x, const qn_b
     return x;
 }
 
-static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *all, int64_t i)
+/* The layer without what the per-layer input adds. */
+static qn_array *blocks(qn_scope *s, const qn_forward *f, qn_array *x, common *all, int64_t i)
 {
     int rope = f->config->layers[i].rope;
     const qn_block_positions at = {rope == QN_ROPE_NONE ? NULL : all->table[rope], all->query_scale};
-    qn_array *normed = qn_block_norm(s, f, x, QN_WEIGHT_ATTN_NORM, i);
-    qn_array *h = mixed(s, f, normed, &at, all, i);
-    x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));
-    h = feed_forward(s, f, f->config->parallel_blocks ? normed : x, i);
-    x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
+    const qn_layer_config *l = &f->config->layers[i];
+    qn_array *normed = x, *h;
+    if (l->mixer != QN_MIXER_NONE) {
+        normed = qn_block_norm(s, f, x, QN_WEIGHT_ATTN_NORM, i);
+        h = mixed(s, f, normed, &at, all, i);
+        x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));
+    }
+    if (f->config->laurel_rank > 0)
+        x = qn_scale(s, qn_add(s, x, qn_block_laurel(s, f, normed, i)), 1 / sqrtf(2));
+    if (l->has_mlp || l->has_experts) {
+        h = feed_forward(s, f, f->config->parallel_blocks ? normed : x, i);
+        x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
+    }
+    return x;
+}
+
+static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *all, int64_t i)
+{
+    x = blocks(s, f, x, all, i);
     if (all->layer_inputs) x = qn_add(s, x, qn_block_layer_input(s, f, x, all->layer_inputs, i));
     qn_array *scale = qn_forward_weight(f, QN_WEIGHT_LAYER_SCALE, i);
     return scale ? qn_mul(s, x, scale) : x;
@@ -113,6 +140,26 @@ static int gives_kv(const qn_model_config *c, int64_t i)
     return 0;
 }
 
+/* All layers over several streams. A gradient keeps all of them. */
+static qn_array *over_streams(qn_scope *s, const qn_forward *f, qn_array *x, common *all)
+{
+    const qn_model_config *c = f->config;
+    qn_array *streams[QN_ALTUP_INPUTS_MAX], *predicted[QN_ALTUP_INPUTS_MAX];
+    char name[32] = "hidden.0";
+    qn_block_altup_begin(s, f, x, streams);
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+        streams[c->altup_active_idx] = qn_label(s, streams[c->altup_active_idx], name);
+        qn_scope_prefix(s, "layer.%lld.", (long long)i);
+        qn_block_altup_predict(s, f, streams, predicted, i);
+        x = blocks(s, f, predicted[c->altup_active_idx], all, i);
+        qn_block_altup_correct(s, f, predicted, x, all->layer_inputs, streams, i);
+        qn_scope_prefix(s, "%s", "");
+        snprintf(name, sizeof name, "hidden.%lld", (long long)i + 1);
+    }
+    streams[c->altup_active_idx] = qn_label(s, streams[c->altup_active_idx], name);
+    return qn_block_altup_end(s, f, streams);
+}
+
 qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
 {
     const qn_model_config *c = f->config;
@@ -126,8 +173,9 @@ qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
         qn_array *is_text = qn_sub(s, qn_scalar(s, 1), f->is_embed);
         x = qn_add(s, qn_mul(s, x, is_text), qn_mul(s, f->embeds, f->is_embed));
     }
-    x = qn_label(s, x, "hidden.0");
+    if (!c->altup_num_inputs) x = qn_label(s, x, "hidden.0");
     all.layer_inputs = qn_block_layer_inputs(s, f, x);
+    if (c->altup_num_inputs) return over_streams(s, f, x, &all);
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
         char name[32];
         snprintf(name, sizeof name, "hidden.%lld", (long long)i + 1);

@@ -28,6 +28,13 @@ typedef enum {
     DIM_O,
 
     DIM_3H,
+    DIM_STREAMS,
+    DIM_PAIRS,
+    DIM_LAUREL,
+    DIM_DECAYS,
+    DIM_SSM_IN,
+    DIM_SSM_HEADS,
+    DIM_INNER,
     DIM_NV_DV,
     DIM_2NV,
     DIM_V2,
@@ -63,6 +70,16 @@ typedef enum {
     IF_DELTA_BY_HEAD,
     IF_CONV,
     IF_CONV_BIAS,
+    IF_STREAM,
+    IF_ALTUP,
+    IF_LAUREL,
+    IF_CHANNEL_DELTA,
+    IF_DELTA_B,
+    IF_RULE,
+    IF_SSM,
+    IF_SSM_IN_BIAS,
+    IF_SSM_OUT_BIAS,
+    IF_SSM_NORM,
     IF_SHORT,
     IF_SHORT_BIAS,
     IF_HEAD_GATE,
@@ -77,7 +94,9 @@ typedef enum {
     IF_ROUTER_NORM,
     IF_EXPERT_SCALE,
     IF_CORRECTION,
+    IF_EXPERTS_GATE,
     IF_SHARED,
+    IF_SHARED_MLP_GATE,
     IF_SHARED_GATE,
     IF_SINKS
 } need;
@@ -95,6 +114,28 @@ static const struct {
     [QN_WEIGHT_LAYER_INPUT_EMBED] = {{DIM_V2, DIM_LP}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_LAYER_INPUT_PROJ] = {{DIM_LP, DIM_H}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_LAYER_INPUT_NORM] = {{DIM_P}, IF_LAYER_INPUT, 0},
+    [QN_WEIGHT_ALTUP_IN + 0] = {{DIM_H, DIM_H}, IF_STREAM, 0},
+    [QN_WEIGHT_ALTUP_IN + 1] = {{DIM_H, DIM_H}, IF_STREAM, 0},
+    [QN_WEIGHT_ALTUP_IN + 2] = {{DIM_H, DIM_H}, IF_STREAM, 0},
+    [QN_WEIGHT_ALTUP_IN + 3] = {{DIM_H, DIM_H}, IF_STREAM, 0},
+    [QN_WEIGHT_ALTUP_IN + 4] = {{DIM_H, DIM_H}, IF_STREAM, 0},
+    [QN_WEIGHT_ALTUP_IN + 5] = {{DIM_H, DIM_H}, IF_STREAM, 0},
+    [QN_WEIGHT_ALTUP_IN + 6] = {{DIM_H, DIM_H}, IF_STREAM, 0},
+    [QN_WEIGHT_ALTUP_OUT + 0] = {{DIM_H, DIM_H}, IF_STREAM, 0},
+    [QN_WEIGHT_ALTUP_OUT + 1] = {{DIM_H, DIM_H}, IF_STREAM, 0},
+    [QN_WEIGHT_ALTUP_OUT + 2] = {{DIM_H, DIM_H}, IF_STREAM, 0},
+    [QN_WEIGHT_ALTUP_OUT + 3] = {{DIM_H, DIM_H}, IF_STREAM, 0},
+    [QN_WEIGHT_ALTUP_OUT + 4] = {{DIM_H, DIM_H}, IF_STREAM, 0},
+    [QN_WEIGHT_ALTUP_OUT + 5] = {{DIM_H, DIM_H}, IF_STREAM, 0},
+    [QN_WEIGHT_ALTUP_OUT + 6] = {{DIM_H, DIM_H}, IF_STREAM, 0},
+    [QN_WEIGHT_ALTUP_ROUTER_NORM] = {{DIM_H}, IF_ALTUP, 0},
+    [QN_WEIGHT_ALTUP_ROUTER] = {{DIM_STREAMS, DIM_H}, IF_ALTUP, 0},
+    [QN_WEIGHT_ALTUP_PREDICT] = {{DIM_PAIRS, DIM_STREAMS}, IF_ALTUP, 0},
+    [QN_WEIGHT_ALTUP_CORRECT] = {{DIM_STREAMS, DIM_STREAMS}, IF_ALTUP, 0},
+    [QN_WEIGHT_ALTUP_SCALE] = {{DIM_H}, IF_ALTUP, 0},
+    [QN_WEIGHT_LAUREL_LEFT] = {{DIM_LAUREL, DIM_H}, IF_LAUREL, 0},
+    [QN_WEIGHT_LAUREL_RIGHT] = {{DIM_H, DIM_LAUREL}, IF_LAUREL, 0},
+    [QN_WEIGHT_LAUREL_NORM] = {{DIM_H}, IF_LAUREL, 0},
     [QN_WEIGHT_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_PRE_ATTN},
     [QN_WEIGHT_ATTN_NORM_BIAS] = {{DIM_H}, IF_NORM_BIAS, QN_NORM_PRE_ATTN},
     [QN_WEIGHT_Q] = {{DIM_Q_GATED, DIM_H}, IF_Q, 0},
@@ -131,29 +172,44 @@ static const struct {
     [QN_WEIGHT_DELTA_QKV] = {{DIM_CHANNELS, DIM_H}, IF_DELTA_SPLIT, 0},
     [QN_WEIGHT_DELTA_Z] = {{DIM_NV_DV, DIM_H}, IF_DELTA_SPLIT, 0},
     [QN_WEIGHT_DELTA_A] = {{DIM_NV, DIM_H}, IF_DELTA_SPLIT, 0},
-    [QN_WEIGHT_DELTA_B] = {{DIM_NV, DIM_H}, IF_DELTA_SPLIT, 0},
+    [QN_WEIGHT_DELTA_B] = {{DIM_NV, DIM_H}, IF_DELTA_B, 0},
     [QN_WEIGHT_DELTA_QKVZ] = {{DIM_QKVZ, DIM_H}, IF_DELTA_BY_HEAD, 0},
     [QN_WEIGHT_DELTA_BA] = {{DIM_2NV, DIM_H}, IF_DELTA_BY_HEAD, 0},
     [QN_WEIGHT_CONV] = {{DIM_CHANNELS, DIM_ONE, DIM_KERNEL}, IF_CONV, 0},
+    [QN_WEIGHT_CONV_Q] = {{DIM_NV_DV, DIM_ONE, DIM_KERNEL}, IF_CHANNEL_DELTA, 0},
+    [QN_WEIGHT_CONV_K] = {{DIM_NV_DV, DIM_ONE, DIM_KERNEL}, IF_CHANNEL_DELTA, 0},
+    [QN_WEIGHT_CONV_V] = {{DIM_NV_DV, DIM_ONE, DIM_KERNEL}, IF_CHANNEL_DELTA, 0},
+    [QN_WEIGHT_DECAY_A] = {{DIM_DV, DIM_H}, IF_CHANNEL_DELTA, 0},
+    [QN_WEIGHT_DECAY_B] = {{DIM_NV_DV, DIM_DV}, IF_CHANNEL_DELTA, 0},
+    [QN_WEIGHT_OUT_GATE_A] = {{DIM_DV, DIM_H}, IF_CHANNEL_DELTA, 0},
+    [QN_WEIGHT_OUT_GATE_B] = {{DIM_NV_DV, DIM_DV}, IF_CHANNEL_DELTA, 0},
     [QN_WEIGHT_CONV_BIAS] = {{DIM_CHANNELS}, IF_CONV_BIAS, 0},
+    [QN_WEIGHT_SSM_IN] = {{DIM_SSM_IN, DIM_H}, IF_SSM, 0},
+    [QN_WEIGHT_SSM_IN_BIAS] = {{DIM_SSM_IN}, IF_SSM_IN_BIAS, 0},
+    [QN_WEIGHT_SSM_DT_BIAS] = {{DIM_SSM_HEADS}, IF_SSM, 0},
+    [QN_WEIGHT_SSM_A_LOG] = {{DIM_SSM_HEADS}, IF_SSM, 0},
+    [QN_WEIGHT_SSM_D] = {{DIM_SSM_HEADS}, IF_SSM, 0},
+    [QN_WEIGHT_SSM_NORM] = {{DIM_INNER}, IF_SSM_NORM, 0},
+    [QN_WEIGHT_SSM_OUT] = {{DIM_H, DIM_INNER}, IF_SSM, 0},
+    [QN_WEIGHT_SSM_OUT_BIAS] = {{DIM_H}, IF_SSM_OUT_BIAS, 0},
     [QN_WEIGHT_SHORT_IN] = {{DIM_3H, DIM_H}, IF_SHORT, 0},
     [QN_WEIGHT_SHORT_IN_BIAS] = {{DIM_3H}, IF_SHORT_BIAS, 0},
     [QN_WEIGHT_SHORT_OUT] = {{DIM_H, DIM_H}, IF_SHORT, 0},
     [QN_WEIGHT_SHORT_OUT_BIAS] = {{DIM_H}, IF_SHORT_BIAS, 0},
-    [QN_WEIGHT_DELTA_DT_BIAS] = {{DIM_NV}, IF_DELTA, 0},
-    [QN_WEIGHT_DELTA_A_LOG] = {{DIM_NV}, IF_DELTA, 0},
-    [QN_WEIGHT_DELTA_NORM] = {{DIM_DV}, IF_DELTA, 0},
+    [QN_WEIGHT_DELTA_DT_BIAS] = {{DIM_DECAYS}, IF_RULE, 0},
+    [QN_WEIGHT_DELTA_A_LOG] = {{DIM_NV}, IF_RULE, 0},
+    [QN_WEIGHT_DELTA_NORM] = {{DIM_DV}, IF_RULE, 0},
     [QN_WEIGHT_DELTA_OUT] = {{DIM_H, DIM_NV_DV}, IF_DELTA, 0},
     [QN_WEIGHT_ROUTER] = {{DIM_E, DIM_H}, IF_EXPERTS, 0},
     [QN_WEIGHT_ROUTER_BIAS] = {{DIM_E}, IF_EXPERT_BIAS, 0},
     [QN_WEIGHT_ROUTER_CORRECTION] = {{DIM_E}, IF_CORRECTION, 0},
-    [QN_WEIGHT_EXPERT_GATE] = {{DIM_E, DIM_M, DIM_H}, IF_EXPERTS, 0},
+    [QN_WEIGHT_EXPERT_GATE] = {{DIM_E, DIM_M, DIM_H}, IF_EXPERTS_GATE, 0},
     [QN_WEIGHT_EXPERT_UP] = {{DIM_E, DIM_M, DIM_H}, IF_EXPERTS, 0},
     [QN_WEIGHT_EXPERT_DOWN] = {{DIM_E, DIM_H, DIM_M}, IF_EXPERTS, 0},
     [QN_WEIGHT_EXPERT_GATE_BIAS] = {{DIM_E, DIM_M}, IF_EXPERT_BIAS, 0},
     [QN_WEIGHT_EXPERT_UP_BIAS] = {{DIM_E, DIM_M}, IF_EXPERT_BIAS, 0},
     [QN_WEIGHT_EXPERT_DOWN_BIAS] = {{DIM_E, DIM_H}, IF_EXPERT_BIAS, 0},
-    [QN_WEIGHT_SHARED_GATE] = {{DIM_S, DIM_H}, IF_SHARED, 0},
+    [QN_WEIGHT_SHARED_GATE] = {{DIM_S, DIM_H}, IF_SHARED_MLP_GATE, 0},
     [QN_WEIGHT_SHARED_UP] = {{DIM_S, DIM_H}, IF_SHARED, 0},
     [QN_WEIGHT_SHARED_DOWN] = {{DIM_H, DIM_S}, IF_SHARED, 0},
     [QN_WEIGHT_SHARED_ROUTER] = {{DIM_ONE, DIM_H}, IF_SHARED_GATE, 0},
@@ -174,6 +230,10 @@ static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim 
 {
     const qn_delta_config *delta = &c->delta;
     const qn_latent_config *latent = &c->latent;
+    const qn_state_space_config *ssm = &c->state_space;
+    const int by_channel = l->mixer == QN_MIXER_CHANNEL_DELTA;
+    const int64_t inner = ssm->mamba_n_heads * ssm->mamba_d_head,
+                  shared = ssm->mamba_n_groups * ssm->mamba_d_state;
     const int64_t nk_dk = delta->linear_num_key_heads * delta->linear_key_head_dim,
                   nv_dv = delta->linear_num_value_heads * delta->linear_value_head_dim;
     switch (d) {
@@ -182,8 +242,10 @@ static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim 
     case DIM_H:
         return c->hidden_size;
     case DIM_Q:
+        if (by_channel) return nk_dk;
         return c->num_attention_heads * l->head_dim;
     case DIM_K:
+        if (by_channel) return nk_dk;
         return l->num_key_value_heads * l->head_dim;
     case DIM_D:
         return l->head_dim;
@@ -197,6 +259,7 @@ static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim 
         if (l->mixer == QN_MIXER_LATENT) return dim_size(c, l, DIM_Q_B);
         return dim_size(c, l, DIM_Q) * (c->attn_output_gate ? 2 : 1);
     case DIM_O:
+        if (by_channel) return nv_dv;
         return c->num_attention_heads * (l->mixer == QN_MIXER_LATENT ? latent->v_head_dim : l->head_dim);
     case DIM_Q_RANK:
         return latent->q_lora_rank;
@@ -215,9 +278,25 @@ static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim 
     case DIM_ONE:
         return 1;
     case DIM_CHANNELS:
+        if (qn_layer_has_state_space(l)) return inner + 2 * shared;
         return l->mixer == QN_MIXER_SHORT_CONV ? c->hidden_size : 2 * nk_dk + nv_dv;
     case DIM_KERNEL:
+        if (qn_layer_has_state_space(l)) return ssm->mamba_d_conv;
         return l->mixer == QN_MIXER_SHORT_CONV ? c->short_conv.conv_L_cache : delta->linear_conv_kernel_dim;
+    case DIM_DECAYS:
+        return by_channel ? nv_dv : delta->linear_num_value_heads;
+    case DIM_STREAMS:
+        return c->altup_num_inputs;
+    case DIM_PAIRS:
+        return c->altup_num_inputs * c->altup_num_inputs;
+    case DIM_LAUREL:
+        return c->laurel_rank;
+    case DIM_SSM_IN:
+        return 2 * inner + 2 * shared + ssm->mamba_n_heads;
+    case DIM_SSM_HEADS:
+        return ssm->mamba_n_heads;
+    case DIM_INNER:
+        return inner;
     case DIM_3H:
         return 3 * c->hidden_size;
     case DIM_NV:
@@ -282,11 +361,19 @@ static int is_of_value(qn_weight_role role)
     return role == QN_WEIGHT_V || role == QN_WEIGHT_V_BIAS;
 }
 
+/* 1: the layer has the block before or behind which the norm stands. */
+static int has_block(const qn_layer_config *l, unsigned norm)
+{
+    if (norm & (QN_NORM_PRE_ATTN | QN_NORM_POST_ATTN)) return l->mixer != QN_MIXER_NONE;
+    return l->has_mlp || l->has_experts || !norm;
+}
+
 qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, qn_weight_role role)
 {
     const qn_layer_config *l = &c->layers[layer];
     const int attends = l->mixer == QN_MIXER_ATTENTION, latent = l->mixer == QN_MIXER_LATENT,
-              recurs = l->mixer == QN_MIXER_DELTA, convolves = l->mixer == QN_MIXER_SHORT_CONV;
+              recurs = l->mixer == QN_MIXER_DELTA, convolves = l->mixer == QN_MIXER_SHORT_CONV,
+              has_state_space = qn_layer_has_state_space(l), by_channel = l->mixer == QN_MIXER_CHANNEL_DELTA;
     if (l->kv_layer != layer && (is_of_key(role) || is_of_value(role))) return QN_WEIGHT_UNUSED;
     if (l->value_is_key && is_of_value(role)) return QN_WEIGHT_NEVER;
     switch (roles[role].need) {
@@ -295,7 +382,7 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
     case IF_UNTIED:
         return loosely(!c->tie_word_embeddings);
     case IF_NORM:
-        return strictly((c->norms & roles[role].norm) != 0);
+        return strictly((c->norms & roles[role].norm) != 0 && has_block(l, roles[role].norm));
     case IF_NORM_BIAS:
         return strictly(c->norm_bias && (!roles[role].norm || (c->norms & roles[role].norm)));
     case IF_QK_NORM_BIAS:
@@ -309,19 +396,40 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
     case IF_O_BIAS:
         return attends || latent ? loosely(c->attention_output_bias) : QN_WEIGHT_NEVER;
     case IF_O:
-        return strictly(attends || latent);
+        return strictly(attends || latent || by_channel);
+    case IF_STREAM:
+        return strictly((role - QN_WEIGHT_ALTUP_IN) % (QN_ALTUP_INPUTS_MAX - 1) + 1 < c->altup_num_inputs);
+    case IF_ALTUP:
+        return strictly(c->altup_num_inputs > 0);
+    case IF_LAUREL:
+        return strictly(c->laurel_rank > 0);
+    case IF_CHANNEL_DELTA:
+        return strictly(by_channel);
+    case IF_DELTA_B:
+        return strictly(by_channel || (recurs && !c->delta.by_head));
+    case IF_RULE:
+        return strictly(by_channel || recurs);
     case IF_HEAD_GATE:
         return strictly(attends && c->attn_head_gate);
     case IF_CONV:
-        return strictly(recurs || convolves);
+        return strictly(recurs || convolves || has_state_space);
     case IF_CONV_BIAS:
-        return strictly(convolves && c->short_conv.conv_bias);
+        return strictly((convolves && c->short_conv.conv_bias) ||
+                        (has_state_space && c->state_space.conv_bias));
+    case IF_SSM:
+        return strictly(has_state_space);
+    case IF_SSM_IN_BIAS:
+        return strictly(has_state_space && c->state_space.in_bias);
+    case IF_SSM_OUT_BIAS:
+        return strictly(has_state_space && c->state_space.out_bias);
+    case IF_SSM_NORM:
+        return strictly(has_state_space && c->state_space.norm != QN_SSM_NORM_NONE);
     case IF_SHORT:
         return strictly(convolves);
     case IF_SHORT_BIAS:
         return strictly(convolves && c->short_conv.conv_bias);
     case IF_Q:
-        return strictly(attends || (latent && !c->latent.q_lora_rank));
+        return strictly(attends || by_channel || (latent && !c->latent.q_lora_rank));
     case IF_LATENT:
         return strictly(latent);
     case IF_Q_RANK:
@@ -331,7 +439,7 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
     case IF_KV_A_BIAS:
         return latent ? loosely(c->attention_bias) : QN_WEIGHT_NEVER;
     case IF_ATTENTION:
-        return strictly(attends);
+        return strictly(attends || by_channel);
     case IF_DELTA:
         return strictly(recurs);
     case IF_DELTA_SPLIT:
@@ -358,6 +466,10 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
         return strictly(l->has_experts && c->experts.expert_scale);
     case IF_CORRECTION:
         return strictly(l->has_experts && c->experts.correction_bias);
+    case IF_EXPERTS_GATE:
+        return strictly(l->has_experts && !c->plain_mlp);
+    case IF_SHARED_MLP_GATE:
+        return strictly(l->has_experts && !c->plain_mlp && c->experts.shared_intermediate_size > 0);
     case IF_SHARED:
         return strictly(l->has_experts && c->experts.shared_intermediate_size > 0);
     case IF_SHARED_GATE:

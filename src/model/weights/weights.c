@@ -291,6 +291,9 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
     if (!v) return expected == QN_WEIGHT_NEEDED ? missing(src, c, prefix, role, layer) : QN_OK;
     if (n_dims == 2) QN_TRY(join(src, c, w, shape, &v));
     if (qn_source_get_kind(src) == QN_SOURCE_RAW) QN_TRY(shape_raw(w, shape, n_dims, &v));
+    /* Published files of Kimi's have it as [1, 1, heads, 1]. */
+    if (role == QN_WEIGHT_DELTA_A_LOG && v->n_dims > 1 && v->n_elements == shape[0])
+        QN_TRY(show_as(w, 1, &v));
     QN_TRY(check_view(v, shape, n_dims));
     if (qn_weight_taps(c, layer, role)) QN_TRY(show_as(w, 1, &v));
     if (is_of_heads(role) && n_dims == 2) QN_TRY(show_heads(c, w, role, &v));

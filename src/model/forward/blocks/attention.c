@@ -40,7 +40,9 @@ qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, cons
     if (at->query_scale) q = qn_mul(s, q, at->query_scale);
     q = qn_label(s, q, "queries");
     if (has_own) {
-        kv->k = qn_label(s, turned_heads(s, f, k, at->table, kv_heads, QN_WEIGHT_K_NORM, layer), "keys");
+        kv->k = qn_label(
+            s, turned_heads(s, f, qn_scale(s, k, c->key_scale), at->table, kv_heads, QN_WEIGHT_K_NORM, layer),
+            "keys");
         kv->v = qn_reshape_rows(s, v, 2, (int64_t[]){kv_heads, l->head_dim});
         if (c->value_norm) kv->v = qn_rms_norm(s, kv->v, NULL, c->rms_norm_eps, 0);
     }

@@ -56,6 +56,24 @@ qn_array *qn_block_recurrent(qn_scope *s, const qn_forward *f, qn_prim prim, qn_
  * in floats, of what it keeps in the layer's slot. */
 qn_array *qn_block_conv(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
                         qn_weight_role bias, int64_t offset, int64_t layer);
+/* Heads [R, n, dim] at `begin` of x [R, ..], each times length / sqrt(sum(x^2) + 1e-6): an RMS norm of another
+ * epsilon. */
+qn_array *qn_block_unit_heads(qn_scope *s, qn_array *x, int64_t begin, int64_t n, int64_t dim, float length);
+/* Kimi delta attention: config.h's qn_delta_config. */
+qn_array *qn_block_channel_delta(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
+/* Alternating updates: streams [altup_num_inputs] of [R, hidden_size], made of the embedding x, and in the end one
+ * again. Before a layer predicted [altup_num_inputs] is filled; behind it, x being what the active one became,
+ * streams. layer_inputs NULL: there are none. */
+void qn_block_altup_begin(qn_scope *s, const qn_forward *f, qn_array *x, qn_array **streams);
+void qn_block_altup_predict(qn_scope *s, const qn_forward *f, qn_array *const *streams, qn_array **predicted,
+                            int64_t layer);
+void qn_block_altup_correct(qn_scope *s, const qn_forward *f, qn_array *const *predicted, qn_array *x,
+                            qn_array *layer_inputs, qn_array **streams, int64_t layer);
+qn_array *qn_block_altup_end(qn_scope *s, const qn_forward *f, qn_array *const *streams);
+/* x plus the norm of its product with a matrix of low rank (LAuReL, Menghani et al. 2024). */
+qn_array *qn_block_laurel(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
+/* Mamba-2's state space: config.h's qn_state_space_config. */
+qn_array *qn_block_state_space(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 /* The gated short convolution: config.h's qn_short_conv_config. */
 qn_array *qn_block_short_conv(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 /* The gated delta net with its state: config.h's qn_delta_config. */

@@ -89,16 +89,22 @@ qn_array *qn_block_chosen(qn_scope *s, const qn_forward *f, qn_array *x, qn_arra
     const qn_experts_config *c = &f->config->experts;
     const qn_parameters *p = f->parameters;
     int64_t width = c->moe_intermediate_size;
-    qn_array *gate = qn_experts(s, x, qn_parameters_get(p, QN_WEIGHT_EXPERT_GATE, layer), ids,
-                                bias_of(s, f, QN_WEIGHT_EXPERT_GATE_BIAS, layer, width));
+    qn_array *gate = NULL, *h;
+    if (!f->config->plain_mlp) {
+        gate = qn_experts(s, x, qn_parameters_get(p, QN_WEIGHT_EXPERT_GATE, layer), ids,
+                          bias_of(s, f, QN_WEIGHT_EXPERT_GATE_BIAS, layer, width));
+        gate = qn_label(s, gate, "experts.gate");
+        gate = qn_block_adapted_experts(s, f, x, gate, ids, NULL, QN_WEIGHT_EXPERT_GATE, layer);
+    }
     qn_array *up = qn_experts(s, x, qn_parameters_get(p, QN_WEIGHT_EXPERT_UP, layer), ids,
                               bias_of(s, f, QN_WEIGHT_EXPERT_UP_BIAS, layer, width));
-    gate = qn_label(s, gate, "experts.gate");
     up = qn_label(s, up, "experts.up");
-    gate = qn_block_adapted_experts(s, f, x, gate, ids, NULL, QN_WEIGHT_EXPERT_GATE, layer);
     up = qn_block_adapted_experts(s, f, x, up, ids, NULL, QN_WEIGHT_EXPERT_UP, layer);
-    qn_array *h =
-        c->swiglu_alpha > 0 ? clamped(s, c, gate, up) : qn_mul(s, qn_block_activation(s, f, gate, layer), up);
+    if (f->config->plain_mlp)
+        h = qn_block_activation(s, f, up, layer);
+    else
+        h = c->swiglu_alpha > 0 ? clamped(s, c, gate, up)
+                                : qn_mul(s, qn_block_activation(s, f, gate, layer), up);
     qn_array *y = qn_experts_sum(s, h, qn_parameters_get(p, QN_WEIGHT_EXPERT_DOWN, layer), ids, share,
                                  bias_of(s, f, QN_WEIGHT_EXPERT_DOWN_BIAS, layer, f->config->hidden_size));
     y = qn_label(s, y, "experts.down");
@@ -109,10 +115,14 @@ qn_array *qn_block_chosen(qn_scope *s, const qn_forward *f, qn_array *x, qn_arra
 static qn_array *shared(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer)
 {
     const qn_weight_role none = QN_WEIGHT_ROLE_COUNT;
-    qn_array *gate = qn_block_linear(s, f, x, QN_WEIGHT_SHARED_GATE, none, layer);
+    qn_array *gate = NULL, *h;
+    if (!f->config->plain_mlp) gate = qn_block_linear(s, f, x, QN_WEIGHT_SHARED_GATE, none, layer);
     qn_array *up = qn_block_linear(s, f, x, QN_WEIGHT_SHARED_UP, none, layer);
-    qn_array *y = qn_block_linear(s, f, qn_mul(s, qn_block_activation(s, f, gate, layer), up),
-                                  QN_WEIGHT_SHARED_DOWN, none, layer);
+    if (f->config->plain_mlp)
+        h = qn_block_activation(s, f, up, layer);
+    else
+        h = qn_mul(s, qn_block_activation(s, f, gate, layer), up);
+    qn_array *y = qn_block_linear(s, f, h, QN_WEIGHT_SHARED_DOWN, none, layer);
     if (!f->config->experts.shared_gate) return y;
     qn_array *by = qn_linear_exact(s, x, qn_forward_weight(f, QN_WEIGHT_SHARED_ROUTER, layer));
     by = qn_block_adapted(s, f, x, by, QN_WEIGHT_SHARED_ROUTER, layer);

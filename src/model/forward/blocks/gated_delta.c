@@ -51,9 +51,7 @@ static projected project(qn_scope *s, const qn_forward *f, qn_array *x, int64_t 
         .b = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_B, QN_WEIGHT_ROLE_COUNT, layer)};
 }
 
-/* Heads [R, n, dim] at `begin` of x [R, ..], each times length / sqrt(sum(x^2) + 1e-6): an RMS norm of
- * another epsilon. */
-static qn_array *unit_heads(qn_scope *s, qn_array *x, int64_t begin, int64_t n, int64_t dim, float length)
+qn_array *qn_block_unit_heads(qn_scope *s, qn_array *x, int64_t begin, int64_t n, int64_t dim, float length)
 {
     x = qn_reshape_rows(s, qn_slice_last(s, x, begin, n * dim), 2, (int64_t[]){n, dim});
     return qn_scale(s, qn_rms_norm(s, x, NULL, 1e-6f / (float)dim, 0), length / sqrtf((float)dim));
@@ -73,9 +71,10 @@ qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, in
     rate = g ? qn_unary(s, QN_PRIM_EXP, qn_broadcast_sym(s, rate, *qn_array_shape(g))) : NULL;
     g = qn_unary(s, QN_PRIM_NEG, qn_mul(s, rate, qn_unary(s, QN_PRIM_SOFTPLUS, g)));
     qn_array *v = qn_slice_last(s, mixed, 2 * nk * dk, nv * dv);
-    qn_array *delta[8] = {
-        unit_heads(s, mixed, 0, nk, dk, 1 / sqrtf((float)dk)), unit_heads(s, mixed, nk * dk, nk, dk, 1),
-        qn_reshape_rows(s, v, 2, (int64_t[]){nv, dv}), g, qn_unary(s, QN_PRIM_SIGMOID, in.b)};
+    qn_array *delta[8] = {qn_block_unit_heads(s, mixed, 0, nk, dk, 1 / sqrtf((float)dk)),
+                          qn_block_unit_heads(s, mixed, nk * dk, nk, dk, 1),
+                          qn_reshape_rows(s, v, 2, (int64_t[]){nv, dv}), g,
+                          qn_unary(s, QN_PRIM_SIGMOID, in.b)};
     qn_array *o = qn_block_recurrent(
         s, f, QN_PRIM_GATED_DELTA, (qn_params_recurrent){.offset = f->groups->rule_offset}, 5, delta, layer);
     o = qn_label(s, o, "delta");

@@ -44,7 +44,7 @@ qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *
     qn_array *q = queries(s, f, x, layer);
     qn_array *q_turned = qn_slice_last(s, q, l->qk_nope_head_dim, turned);
     q = by_head(s, f, qn_slice_last(s, q, 0, l->qk_nope_head_dim), QN_WEIGHT_LATENT_K_B, layer);
-    q_turned = qn_rope(s, q_turned, at->table, c->rope_interleaved);
+    if (at->table) q_turned = qn_rope(s, q_turned, at->table, c->rope_interleaved);
     q = qn_concat(s, 2, (qn_array *[]){q, q_turned});
     if (at->query_scale) q = qn_mul(s, q, at->query_scale);
     q = qn_label(s, q, "queries");
@@ -54,7 +54,7 @@ qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *
     qn_array *k_turned = qn_reshape_rows(s, qn_slice_last(s, kv, rank, turned), 2, (int64_t[]){1, turned});
     latent = qn_rms_norm(s, latent, qn_forward_weight(f, QN_WEIGHT_LATENT_KV_A_NORM, layer), l->norm_eps, 0);
     latent = qn_label(s, latent, "latent");
-    k_turned = qn_rope(s, k_turned, at->table, c->rope_interleaved);
+    if (at->table) k_turned = qn_rope(s, k_turned, at->table, c->rope_interleaved);
     qn_array *k = qn_label(s, qn_concat(s, 2, (qn_array *[]){latent, k_turned}), "keys");
 
     qn_params_attend p = {.state = f->state[group],
