@@ -113,6 +113,13 @@ void qn_bpe_free(qn_bpe *b)
     qn_free(b);
 }
 
+void qn_bpe_set_options(qn_bpe *b, const qn_bpe_options *options)
+{
+    const int by_score = b->o.by_score;
+    b->o = *options;
+    b->o.by_score = by_score;
+}
+
 static inline size_t pair_hash(const qn_bpe *b, uint64_t pair)
 {
     unsigned __int128 p = (unsigned __int128)(pair ^ b->seed) * 0x9e3779b97f4a7c15u;

@@ -37,6 +37,8 @@ typedef struct {
 qn_status qn_bpe_new(const qn_vocab *vocab, const qn_bpe_options *options, size_t expected_merges,
                      qn_bpe **out);
 void qn_bpe_free(qn_bpe *b);
+/* Replaces all but by_score. Before qn_bpe_finish. */
+void qn_bpe_set_options(qn_bpe *b, const qn_bpe_options *options);
 /* rank: lower merges first. A pair given twice keeps the later rank. */
 qn_status qn_bpe_add_merge(qn_bpe *b, int32_t left, int32_t right, int32_t merged, uint32_t rank);
 /* Asks for the memory that adding this pair will touch. */

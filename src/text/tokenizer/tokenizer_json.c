@@ -415,7 +415,7 @@ static qn_status find_parts(reader *r, qn_json_pull *p)
         QN_TRY(qn_json_pull_key(p, &more, &key));
         if (!more) break;
         if (qn_json_text_is(key, "model")) {
-            QN_TRY(qn_model_json_read(&r->model, p));
+            QN_TRY(qn_model_json_read(&r->model, p, r->t));
             continue;
         }
         qn_json_text *part = NULL;

@@ -12,6 +12,7 @@
 
 enum {
     IDS_SPARE = 1 << 16, /* holes that a vocabulary may have beyond four times its size */
+    TYPICAL_MERGE = 17,  /* bytes of a merge in the file, for the first allocation: ["ab", "cd"] */
 };
 
 void qn_json_pull_part(qn_json_pull *p, const char *what, const char *text, qn_json_text part)
@@ -40,59 +41,6 @@ static int shown(size_t n)
 static qn_status optional_bool(qn_json_pull *p, int *out)
 {
     return qn_json_pull_peek(p) == 'n' ? qn_json_pull_skip(p, NULL) : qn_json_pull_bool(p, out);
-}
-
-qn_status qn_model_json_read(qn_model_json *m, qn_json_pull *p)
-{
-    qn_json_text key, value;
-    int more;
-    m->seen = 1;
-    const struct {
-        const char *name;
-        qn_json_text *text;
-        int *flag;
-    } members[] = {
-        {"type", &m->type, NULL},
-        {"vocab", &m->vocab, NULL},
-        {"merges", &m->merges, NULL},
-        {"unk_token", &m->unk_token, NULL},
-        {"unk_id", &m->unk_id, NULL},
-        {"continuing_subword_prefix", &m->prefix, NULL},
-        {"max_input_chars_per_word", &m->max_chars, NULL},
-        {"byte_fallback", NULL, &m->byte_fallback},
-        {"fuse_unk", NULL, &m->fuse_unk},
-        {"ignore_merges", NULL, &m->ignore_merges},
-    };
-    QN_TRY(qn_json_pull_enter(p, '{'));
-    for (;;) {
-        QN_TRY(qn_json_pull_key(p, &more, &key));
-        if (!more) return QN_OK;
-        qn_json_text *text = NULL;
-        int *flag = NULL;
-        for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
-            if (!qn_json_text_is(key, members[i].name)) continue;
-            text = members[i].text;
-            flag = members[i].flag;
-        }
-        if (flag) {
-            QN_TRY(optional_bool(p, flag));
-        } else if (text == &m->vocab || text == &m->merges) {
-            QN_TRY(qn_json_pull_skip_counted(p, text, text == &m->vocab ? &m->n_vocab : &m->n_merges));
-        } else if (qn_json_text_is(key, "end_of_word_suffix")) {
-            QN_TRY(qn_json_pull_skip(p, &value));
-            if (!qn_json_text_is(value, "null") && !qn_json_text_is(value, "\"\""))
-                return qn_fail(QN_E_UNSUPPORTED, "%s: model.end_of_word_suffix %.*s is not supported",
-                               m->what, shown(value.n), value.data);
-        } else if (qn_json_text_is(key, "dropout")) {
-            QN_TRY(qn_json_pull_skip(p, &value));
-            if (!qn_json_text_is(value, "null") && !qn_json_text_is(value, "0") &&
-                !qn_json_text_is(value, "0.0"))
-                return qn_fail(QN_E_UNSUPPORTED,
-                               "%s: model.dropout is set: such a tokenizer gives random ids", m->what);
-        } else {
-            QN_TRY(qn_json_pull_skip(p, text));
-        }
-    }
 }
 
 /* A member that is a string into *out, a copy; an empty one where it is missing. */
@@ -205,21 +153,90 @@ static qn_status read_merge(qn_json_pull *p, qn_buf *left, qn_merges *merges)
     return more ? qn_json_pull_fail(p, "a merge has more than two tokens") : QN_OK;
 }
 
-static qn_status read_merges(const qn_model_json *m, qn_tokenizer *t)
+static qn_status read_merges(const qn_model_json *m, qn_json_pull *p, qn_tokenizer *t)
 {
-    qn_json_pull p;
     qn_buf left = {0};
     qn_merges merges = {.what = m->what, .vocab = &t->vocab, .bpe = t->bpe};
     int more = 1;
-    open_part(m, m->merges, &p);
-    qn_status status = qn_json_pull_enter(&p, '[');
-    while (status == QN_OK && (status = qn_json_pull_element(&p, &more)) == QN_OK && more)
-        status = read_merge(&p, &left, &merges);
+    qn_status status = qn_json_pull_enter(p, '[');
+    while (status == QN_OK && (status = qn_json_pull_element(p, &more)) == QN_OK && more)
+        status = read_merge(p, &left, &merges);
     if (status == QN_OK) status = qn_merges_finish(&merges);
-    qn_json_pull_free(&p);
     qn_merges_free(&merges);
     qn_buf_free(&left);
     return status;
+}
+
+/* p stands before the merges. */
+static qn_status read_at_once(qn_model_json *m, qn_json_pull *p, qn_tokenizer *t)
+{
+    const qn_bpe_options o = {.unk_id = -1};
+    const int has_prefix = !missing(m->prefix) && !qn_json_text_is(m->prefix, "\"\""); /* refused later */
+    if (has_prefix || qn_json_pull_peek(p) != '[') return qn_json_pull_skip(p, &m->merges);
+    const size_t at = p->at;
+    QN_TRY(read_vocab(m, t));
+    QN_TRY(qn_bpe_new(&t->vocab, &o, (p->n - at) / TYPICAL_MERGE, &t->bpe));
+    QN_TRY(read_merges(m, p, t));
+    m->merges = (qn_json_text){p->text + at, p->at - at};
+    m->has_merges = 1;
+    return QN_OK;
+}
+
+qn_status qn_model_json_read(qn_model_json *m, qn_json_pull *p, qn_tokenizer *t)
+{
+    qn_json_text key, value;
+    int more;
+    m->seen = 1;
+    const struct {
+        const char *name;
+        qn_json_text *text;
+        int *flag;
+    } members[] = {
+        {"type", &m->type, NULL},
+        {"vocab", &m->vocab, NULL},
+        {"merges", &m->merges, NULL},
+        {"unk_token", &m->unk_token, NULL},
+        {"unk_id", &m->unk_id, NULL},
+        {"continuing_subword_prefix", &m->prefix, NULL},
+        {"max_input_chars_per_word", &m->max_chars, NULL},
+        {"byte_fallback", NULL, &m->byte_fallback},
+        {"fuse_unk", NULL, &m->fuse_unk},
+        {"ignore_merges", NULL, &m->ignore_merges},
+    };
+    QN_TRY(qn_json_pull_enter(p, '{'));
+    for (;;) {
+        QN_TRY(qn_json_pull_key(p, &more, &key));
+        if (!more) return QN_OK;
+        qn_json_text *text = NULL;
+        int *flag = NULL;
+        for (size_t i = 0; i < sizeof members / sizeof members[0]; i++) {
+            if (!qn_json_text_is(key, members[i].name)) continue;
+            text = members[i].text;
+            flag = members[i].flag;
+        }
+        if (flag) {
+            QN_TRY(optional_bool(p, flag));
+        } else if (m->has_merges && (text == &m->vocab || text == &m->merges || text == &m->type)) {
+            return qn_json_pull_fail(p, "a member of the model after its merges, or twice");
+        } else if (text == &m->merges && m->vocab.data && qn_json_text_is(m->type, "\"BPE\"")) {
+            QN_TRY(read_at_once(m, p, t));
+        } else if (text == &m->vocab || text == &m->merges) {
+            QN_TRY(qn_json_pull_skip_counted(p, text, text == &m->vocab ? &m->n_vocab : &m->n_merges));
+        } else if (qn_json_text_is(key, "end_of_word_suffix")) {
+            QN_TRY(qn_json_pull_skip(p, &value));
+            if (!qn_json_text_is(value, "null") && !qn_json_text_is(value, "\"\""))
+                return qn_fail(QN_E_UNSUPPORTED, "%s: model.end_of_word_suffix %.*s is not supported",
+                               m->what, shown(value.n), value.data);
+        } else if (qn_json_text_is(key, "dropout")) {
+            QN_TRY(qn_json_pull_skip(p, &value));
+            if (!qn_json_text_is(value, "null") && !qn_json_text_is(value, "0") &&
+                !qn_json_text_is(value, "0.0"))
+                return qn_fail(QN_E_UNSUPPORTED,
+                               "%s: model.dropout is set: such a tokenizer gives random ids", m->what);
+        } else {
+            QN_TRY(qn_json_pull_skip(p, text));
+        }
+    }
 }
 
 /* ---- the models ---------------------------------------------------------------------------------------- */
@@ -263,12 +280,20 @@ static qn_status build_bpe(const qn_model_json *m, qn_tokenizer *t)
     if (!missing(m->prefix) && !qn_json_text_is(m->prefix, "\"\""))
         return qn_fail(QN_E_UNSUPPORTED, "%s: model.continuing_subword_prefix %.*s is not supported", m->what,
                        shown(m->prefix.n), m->prefix.data);
-    QN_TRY(read_vocab(m, t));
+    if (!m->has_merges) QN_TRY(read_vocab(m, t));
     QN_TRY(find_unk(m, t, &o.unk_id));
     t->unk_id = o.unk_id;
     check_byte_tokens(m, t);
+    if (m->has_merges) {
+        qn_bpe_set_options(t->bpe, &o);
+        return QN_OK;
+    }
+    qn_json_pull p;
     QN_TRY(qn_bpe_new(&t->vocab, &o, m->n_merges, &t->bpe));
-    return read_merges(m, t);
+    open_part(m, m->merges, &p);
+    qn_status status = read_merges(m, &p, t);
+    qn_json_pull_free(&p);
+    return status;
 }
 
 static qn_status build_wordpiece(const qn_model_json *m, qn_tokenizer *t)
