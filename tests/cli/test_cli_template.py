@@ -19,8 +19,8 @@ def render(request, *args):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_renders_every_chat_case(name):
-    folder = fixture(f"tokenizers/{name}")
-    d = read_json(f"{folder}/chat_cases.json")
+    cases = fixture(f"tokenizers/{name}/chat_cases.json")
+    folder, d = os.path.dirname(cases), read_json(cases)
 
     def one(c):
         status, got = render({"messages": c["messages"], "now": d["now"], **c["options"]}, folder)

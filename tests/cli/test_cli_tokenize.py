@@ -18,29 +18,34 @@ def encode(model, text, *options):
     return call_json("tokenize", model, "--json", *options, stdin=text)["ids"]
 
 
+def read_cases(name):
+    """The folder of a tokenizer and its cases."""
+    path = fixture(f"tokenizers/{name}/tokenizer_cases.json")
+    return os.path.dirname(path), read_json(path)
+
+
 def decode(model, ids, *options):
     return call_json("tokenize", model, "--json", "--decode", *options, stdin={"ids": ids})["text"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_encodes_every_case(name):
-    folder = fixture(f"tokenizers/{name}")
-    cases = read_json(f"{folder}/tokenizer_cases.json")["cases"]
+    folder, cases = read_cases(name)
+    cases = cases["cases"]
     mismatches(each(lambda c: (c["text"], encode(folder, c["text"], "--special"), c["ids"]), cases))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_encodes_with_bos(name):
-    folder = fixture(f"tokenizers/{name}")
-    cases = read_json(f"{folder}/tokenizer_cases.json")["cases"]
+    folder, cases = read_cases(name)
+    cases = cases["cases"]
     mismatches(each(lambda c: (c["text"], encode(folder, c["text"], "--special", "--bos"),
                                c.get("ids_with_special", c["ids"])), cases[::4]))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_decodes_every_case(name):
-    folder = fixture(f"tokenizers/{name}")
-    d = read_json(f"{folder}/tokenizer_cases.json")
+    folder, d = read_cases(name)
     cases = d["cases"][::2] + d["decode_only"]
     mismatches(each(lambda c: (c["ids"], decode(folder, c["ids"]), c["decoded"]), cases))
     cases = [c for c in cases if c["decoded"] != c["decoded_skip_special"]] + d["decode_only"]

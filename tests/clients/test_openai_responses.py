@@ -82,7 +82,7 @@ def test_errors(asked):
     with pytest.raises(openai.BadRequestError, match="previous_response_id"):
         whole(client, input=PLAIN, previous_response_id="resp_1", **fields)
     with pytest.raises(openai.BadRequestError, match="text.format"):
-        whole(client, input=PLAIN, text={"format": {"type": "json_object"}}, **fields)
+        whole(client, input=PLAIN, text={"format": {"type": "xml"}}, **fields)
     with pytest.raises(openai.NotFoundError, match="stores no responses"):
         client.responses.retrieve(whole(client, input=PLAIN, **fields).id)
     with pytest.raises(openai.NotFoundError):

@@ -217,7 +217,7 @@ static void run_cases(const char *name)
 
 static void test_cases(void **state)
 {
-    qn_test_need_fixture("tokenizers");
+    qn_test_need_fixture("tokenizers/llama3/tokenizer_cases.json");
     const char *folder = qn_test_fixture("tokenizers");
     struct dirent **entries;
     int n = scandir(folder, &entries, NULL, alphasort), n_run = 0;
