@@ -21,10 +21,17 @@ typedef struct {
     uint8_t good; /* slots from here on are poisoned */
 } unit;
 
-struct qn_pages {
+/* Where a part of every page lies: some layers of it, on one device. */
+typedef struct {
     qn_state *state;
     qn_ledger *ledger;
     size_t unit_bytes;
+} part;
+
+struct qn_pages {
+    part parts[QN_PAGES_PARTS_MAX];
+    int n_parts;
+    size_t unit_bytes;    /* of all parts */
     pthread_mutex_t lock; /* of what follows; the ledger's may be taken inside it, but nothing reserved */
     int64_t total, n_free;
     int64_t unused; /* units from here on were never handed out */
@@ -36,15 +43,26 @@ struct qn_pages {
     void *evict_user;
 };
 
+static void add_part(qn_pages *p, qn_state *state)
+{
+    part *own = &p->parts[p->n_parts++];
+    *own = (part){state, state->device->ledger, state->device->ops->state_unit_bytes(state)};
+    p->unit_bytes += own->unit_bytes;
+    p->total = p->n_free = state->spec.n_units;
+}
+
 qn_status qn_pages_new(qn_state *state, qn_pages **out)
+{
+    return qn_pages_new_over(1, &state, out);
+}
+
+qn_status qn_pages_new_over(int n, qn_state *const *states, qn_pages **out)
 {
     qn_pages *p = qn_calloc(1, sizeof *p);
     if (!p) return QN_E_NOMEM;
     pthread_mutex_init(&p->lock, NULL);
-    p->state = state;
-    p->ledger = state->device->ledger;
-    p->unit_bytes = state->device->ops->state_unit_bytes(state);
-    p->total = p->n_free = state->spec.n_units;
+    for (int i = 0; i < n; i++)
+        if (states[i]) add_part(p, states[i]);
     p->cached.ids = qn_alloc_array((size_t)p->total, sizeof *p->cached.ids);
     p->dropped.ids = qn_alloc_array((size_t)p->total, sizeof *p->dropped.ids);
     p->units = qn_calloc((size_t)p->total, sizeof *p->units);
@@ -56,11 +74,57 @@ qn_status qn_pages_new(qn_state *state, qn_pages **out)
     return QN_OK;
 }
 
+/* Of n pages, in the ledger of each part. */
+static void release_bytes(qn_pages *p, qn_ledger_entry entry, int64_t n)
+{
+    for (int i = 0; i < p->n_parts; i++)
+        qn_ledger_release(p->parts[i].ledger, entry, (size_t)n * p->parts[i].unit_bytes);
+}
+
+static void move_bytes(qn_pages *p, qn_ledger_entry from, qn_ledger_entry to, int64_t n)
+{
+    for (int i = 0; i < p->n_parts; i++)
+        qn_ledger_move(p->parts[i].ledger, from, to, (size_t)n * p->parts[i].unit_bytes);
+}
+
+/* All or nothing. */
+static qn_status reserve_bytes(qn_pages *p, int64_t n)
+{
+    for (int i = 0; i < p->n_parts; i++) {
+        qn_status status =
+            qn_ledger_reserve(p->parts[i].ledger, QN_LEDGER_KV, (size_t)n * p->parts[i].unit_bytes);
+        if (status == QN_OK) continue;
+        while (i-- > 0)
+            qn_ledger_release(p->parts[i].ledger, QN_LEDGER_KV, (size_t)n * p->parts[i].unit_bytes);
+        return status;
+    }
+    return QN_OK;
+}
+
+/* A used page becomes cache, if every ledger has room to keep its part, and 1 is returned; else it is
+ * released. */
+static int keep_bytes(qn_pages *p)
+{
+    int keep[QN_PAGES_PARTS_MAX], all = 1;
+    for (int i = 0; i < p->n_parts; i++) {
+        keep[i] = qn_ledger_keep(p->parts[i].ledger, QN_LEDGER_KV, p->parts[i].unit_bytes);
+        all &= keep[i];
+    }
+    for (int i = 0; i < p->n_parts && !all; i++)
+        if (keep[i]) qn_ledger_release(p->parts[i].ledger, QN_LEDGER_CACHE, p->parts[i].unit_bytes);
+    return all;
+}
+
+static void drop(qn_pages *p, int32_t id)
+{
+    for (int i = 0; i < p->n_parts; i++) p->parts[i].state->device->ops->state_drop(p->parts[i].state, id);
+}
+
 void qn_pages_free(qn_pages *p)
 {
     if (!p) return;
-    qn_ledger_release(p->ledger, QN_LEDGER_KV, (size_t)(p->total - p->n_free - p->n_kept) * p->unit_bytes);
-    qn_ledger_release(p->ledger, QN_LEDGER_CACHE, (size_t)(p->cached.n + p->n_kept) * p->unit_bytes);
+    release_bytes(p, QN_LEDGER_KV, p->total - p->n_free - p->n_kept);
+    release_bytes(p, QN_LEDGER_CACHE, p->cached.n + p->n_kept);
     pthread_mutex_destroy(&p->lock);
     qn_free(p->cached.ids);
     qn_free(p->dropped.ids);
@@ -110,11 +174,11 @@ static int32_t take(qn_pages *p)
 /* A page that nobody holds: its memory is kept while there is room for that. Was it? The lock is held. */
 static int put_back(qn_pages *p, int32_t id)
 {
-    int keep = qn_ledger_keep(p->ledger, QN_LEDGER_KV, p->unit_bytes);
+    int keep = keep_bytes(p);
 #ifdef QN_SHAKE
-    p->state->device->ops->state_drop(p->state, id); /* it poisons */
+    drop(p, id); /* it poisons */
 #else
-    if (!keep) p->state->device->ops->state_drop(p->state, id);
+    if (!keep) drop(p, id);
 #endif
     put(keep ? &p->cached : &p->dropped, id);
     p->n_free++;
@@ -155,9 +219,9 @@ qn_status qn_pages_reserve(qn_pages *p, int64_t n, int32_t *ids)
         p->units[ids[i]] = (unit){.users = 1, .good = QN_PAGE_TOKENS};
     }
     p->n_free -= n;
-    qn_ledger_move(p->ledger, QN_LEDGER_CACHE, QN_LEDGER_KV, (size_t)n_cached * p->unit_bytes);
+    move_bytes(p, QN_LEDGER_CACHE, QN_LEDGER_KV, n_cached);
     pthread_mutex_unlock(&p->lock);
-    qn_status status = qn_ledger_reserve(p->ledger, QN_LEDGER_KV, (size_t)(n - n_cached) * p->unit_bytes);
+    qn_status status = reserve_bytes(p, n - n_cached);
     if (status == QN_OK) return QN_OK;
     pthread_mutex_lock(&p->lock);
     for (int64_t i = 0; i < n; i++) {
@@ -178,7 +242,7 @@ static void retain(qn_pages *p, int32_t id)
 {
     if (p->units[id].users++) return;
     p->n_kept--;
-    qn_ledger_move(p->ledger, QN_LEDGER_CACHE, QN_LEDGER_KV, p->unit_bytes);
+    move_bytes(p, QN_LEDGER_CACHE, QN_LEDGER_KV, 1);
 }
 
 /* The lock is held. */
@@ -191,7 +255,7 @@ static void release(qn_pages *p, int32_t id)
         return;
     }
     p->n_kept++;
-    qn_ledger_move(p->ledger, QN_LEDGER_KV, QN_LEDGER_CACHE, p->unit_bytes);
+    move_bytes(p, QN_LEDGER_KV, QN_LEDGER_CACHE, 1);
 }
 
 void qn_pages_retain(qn_pages *p, int32_t id)
@@ -221,7 +285,7 @@ qn_pages_rest qn_pages_unkeep(qn_pages *p, int32_t id)
     pthread_mutex_lock(&p->lock);
     if (--p->units[id].kept == 0 && p->units[id].users == 0) {
         p->n_kept--;
-        qn_ledger_move(p->ledger, QN_LEDGER_CACHE, QN_LEDGER_KV, p->unit_bytes);
+        move_bytes(p, QN_LEDGER_CACHE, QN_LEDGER_KV, 1);
         rest = put_back(p, id) ? QN_PAGES_CACHED : QN_PAGES_FREED;
     }
     pthread_mutex_unlock(&p->lock);
@@ -240,7 +304,20 @@ int64_t qn_pages_count_unused(const qn_pages *p, const int32_t *ids, int64_t n)
 
 void qn_pages_copy(qn_pages *p, int32_t from, int32_t to)
 {
-    p->state->device->ops->state_copy(p->state, from, to);
+    for (int i = 0; i < p->n_parts; i++)
+        p->parts[i].state->device->ops->state_copy(p->parts[i].state, from, to);
+}
+
+void qn_pages_read(const qn_pages *p, int32_t id, void *bytes)
+{
+    for (int i = 0; i < p->n_parts; bytes = (char *)bytes + p->parts[i++].unit_bytes)
+        p->parts[i].state->device->ops->state_read(p->parts[i].state, id, bytes);
+}
+
+void qn_pages_write(qn_pages *p, int32_t id, const void *bytes)
+{
+    for (int i = 0; i < p->n_parts; bytes = (const char *)bytes + p->parts[i++].unit_bytes)
+        p->parts[i].state->device->ops->state_write(p->parts[i].state, id, bytes);
 }
 
 void qn_pages_fill(qn_pages *p, int32_t id)
@@ -267,16 +344,16 @@ int qn_pages_is_poisoned(const qn_pages *p, int32_t id, int64_t n)
 
 size_t qn_pages_reclaim(qn_pages *p, size_t size_bytes)
 {
-    size_t given = 0;
+    int64_t n = 0;
     pthread_mutex_lock(&p->lock);
-    for (; given < size_bytes && p->cached.n; given += p->unit_bytes) {
+    for (; (size_t)n * p->unit_bytes < size_bytes && p->cached.n; n++) {
         int32_t id = get(&p->cached);
-        p->state->device->ops->state_drop(p->state, id);
+        drop(p, id);
         put(&p->dropped, id);
     }
-    qn_ledger_release(p->ledger, QN_LEDGER_CACHE, given);
+    release_bytes(p, QN_LEDGER_CACHE, n);
     pthread_mutex_unlock(&p->lock);
-    return given;
+    return (size_t)n * p->unit_bytes;
 }
 
 static int64_t read_count(const qn_pages *p, const int64_t *count)
@@ -318,6 +395,14 @@ size_t qn_pages_bytes(const qn_pages *p)
 size_t qn_pages_unit_bytes(const qn_pages *p)
 {
     return p->unit_bytes;
+}
+
+size_t qn_pages_bytes_in(const qn_pages *p, const qn_ledger *ledger)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < p->n_parts; i++)
+        if (p->parts[i].ledger == ledger) bytes += p->parts[i].unit_bytes;
+    return bytes;
 }
 
 /* ---- block tables ------------------------------------------------------------------------------------- */

@@ -25,8 +25,13 @@
 
 typedef struct qn_pages qn_pages;
 
+enum { QN_PAGES_PARTS_MAX = 2 };
+
 /* Over all units of state, which must outlive the pool. */
 qn_status qn_pages_new(qn_state *state, qn_pages **out);
+/* The same over n <= QN_PAGES_PARTS_MAX states of as many units: page i is unit i of each, and each part is
+ * counted in the ledger of its device. NULL entries are passed over; one state must be there. */
+qn_status qn_pages_new_over(int n, qn_state *const *states, qn_pages **out);
 void qn_pages_free(qn_pages *p);
 /* Asks for n pages to be unkept, because so many are missing; called without the pool's lock. */
 typedef void qn_pages_evict_fn(void *user, qn_pages *p, int64_t n);
@@ -50,6 +55,10 @@ qn_pages_rest qn_pages_unkeep(qn_pages *p, int32_t id);
 int64_t qn_pages_count_unused(const qn_pages *p, const int32_t *ids, int64_t n);
 /* Copies all bytes of one page to another. Device's thread. */
 void qn_pages_copy(qn_pages *p, int32_t from, int32_t to);
+/* All bytes of a page (qn_pages_unit_bytes), part by part, out to memory of the host and back in: see
+ * state_read of device.h. Device's thread. */
+void qn_pages_read(const qn_pages *p, int32_t id, void *bytes);
+void qn_pages_write(qn_pages *p, int32_t id, const void *bytes);
 /* All token slots of a page were written from outside (a file): who goes on from the middle copies it. */
 void qn_pages_fill(qn_pages *p, int32_t id);
 /* The contents of token slots [slot, ..) are not to be used: a pass failed that wrote them, or read what was
@@ -68,6 +77,8 @@ int64_t qn_pages_total(const qn_pages *p);
 size_t qn_pages_bytes(const qn_pages *p);
 /* Bytes of one page, all layers of the group. */
 size_t qn_pages_unit_bytes(const qn_pages *p);
+/* What of them is counted in this ledger. */
+size_t qn_pages_bytes_in(const qn_pages *p, const qn_ledger *ledger);
 
 /* One page as it is now, for tests and invariants. */
 typedef struct {

@@ -35,6 +35,40 @@ static void copy(qn_state *s, int32_t from, int32_t to)
 static const qn_device_ops ops = {
     .name = "counting", .state_unit_bytes = unit_bytes, .state_drop = drop, .state_copy = copy};
 
+/* A second device, whose units are smaller. */
+enum { OTHER_BYTES = 30 };
+
+static size_t other_unit_bytes(const qn_state *s)
+{
+    return OTHER_BYTES;
+}
+
+static void read_byte(const qn_state *s, int32_t unit, void *bytes)
+{
+    memset(bytes, s->device->ops->name[0] + unit, s->device->ops->state_unit_bytes(s));
+}
+
+static char written[2][UNIT_BYTES];
+
+static void write_part(qn_state *s, int32_t unit, const void *bytes)
+{
+    const size_t n = s->device->ops->state_unit_bytes(s);
+    memcpy(written[n == OTHER_BYTES], bytes, n);
+}
+
+static const qn_device_ops part_ops[2] = {{.name = "a",
+                                           .state_unit_bytes = unit_bytes,
+                                           .state_drop = drop,
+                                           .state_copy = copy,
+                                           .state_read = read_byte,
+                                           .state_write = write_part},
+                                          {.name = "m",
+                                           .state_unit_bytes = other_unit_bytes,
+                                           .state_drop = drop,
+                                           .state_copy = copy,
+                                           .state_read = read_byte,
+                                           .state_write = write_part}};
+
 typedef struct {
     qn_ledger *ledger;
     qn_device device;
@@ -403,6 +437,73 @@ static void test_begin(void **state)
     end(&b);
 }
 
+/* Pages over two devices: each ledger has its part, and both or none. */
+static void test_parts(void **state)
+{
+    qn_ledger *l[2] = {qn_ledger_new(), qn_ledger_new()};
+    qn_device d[2];
+    qn_state s[2], *both[2] = {&s[0], &s[1]};
+    qn_pages *p = NULL;
+    int32_t ids[N_UNITS];
+    char bytes[UNIT_BYTES + OTHER_BYTES];
+    n_dropped = n_copied = 0;
+    for (int i = 0; i < 2; i++) {
+        d[i] = (qn_device){.ops = &part_ops[i], .ledger = l[i]};
+        s[i] = (qn_state){.device = &d[i], .spec = {.n_units = N_UNITS}};
+    }
+    assert_int_equal(qn_pages_new_over(2, both, &p), QN_OK);
+    assert_int_equal(qn_pages_total(p), N_UNITS);
+    assert_int_equal(qn_pages_unit_bytes(p), UNIT_BYTES + OTHER_BYTES);
+    assert_int_equal(qn_pages_bytes_in(p, l[0]), UNIT_BYTES);
+    assert_int_equal(qn_pages_bytes_in(p, l[1]), OTHER_BYTES);
+    assert_int_equal(qn_pages_reserve(p, 3, ids), QN_OK);
+    assert_int_equal(qn_ledger_held(l[0], QN_LEDGER_KV), 3 * UNIT_BYTES);
+    assert_int_equal(qn_ledger_held(l[1], QN_LEDGER_KV), 3 * OTHER_BYTES);
+
+    qn_pages_read(p, ids[1], bytes);
+    assert_int_equal(bytes[UNIT_BYTES - 1], 'a' + ids[1]);
+    assert_int_equal(bytes[UNIT_BYTES], 'm' + ids[1]);
+    qn_pages_write(p, ids[2], bytes);
+    assert_memory_equal(written[0], bytes, UNIT_BYTES);
+    assert_memory_equal(written[1], bytes + UNIT_BYTES, OTHER_BYTES);
+    qn_pages_copy(p, ids[0], ids[1]);
+    assert_int_equal(n_copied, 2);
+
+    /* The second ledger is full: what was entered in the first is taken back. */
+    qn_ledger_set_limit(l[1], 4 * OTHER_BYTES);
+    assert_int_equal(qn_pages_reserve(p, 2, ids + 3), QN_E_NOMEM);
+    assert_int_equal(qn_ledger_total(l[0]), 3 * UNIT_BYTES);
+    assert_int_equal(qn_ledger_total(l[1]), 3 * OTHER_BYTES);
+    assert_int_equal(qn_pages_free_count(p), N_UNITS - 3);
+
+    /* Both ledgers keep the page, or none. */
+    qn_pages_release(p, ids[0]);
+    assert_int_equal(qn_ledger_held(l[0], QN_LEDGER_CACHE), UNIT_BYTES);
+    assert_int_equal(qn_ledger_held(l[1], QN_LEDGER_CACHE), OTHER_BYTES);
+    qn_ledger_set_cache_limit(l[1], OTHER_BYTES);
+    n_dropped = 0;
+    qn_pages_release(p, ids[1]);
+    assert_true(n_dropped >= 2);
+    assert_int_equal(qn_ledger_total(l[0]), 2 * UNIT_BYTES);
+    assert_int_equal(qn_ledger_total(l[1]), 2 * OTHER_BYTES);
+    assert_int_equal(qn_pages_reclaim(p, 1), UNIT_BYTES + OTHER_BYTES);
+    assert_int_equal(qn_ledger_held(l[0], QN_LEDGER_CACHE), 0);
+    assert_int_equal(qn_ledger_held(l[1], QN_LEDGER_CACHE), 0);
+    qn_pages_release(p, ids[2]);
+    qn_pages_free(p);
+
+    /* A part alone, whichever it is. */
+    both[0] = NULL;
+    assert_int_equal(qn_pages_new_over(2, both, &p), QN_OK);
+    assert_int_equal(qn_pages_unit_bytes(p), OTHER_BYTES);
+    assert_int_equal(qn_pages_bytes_in(p, l[0]), 0);
+    qn_pages_free(p);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(qn_ledger_total(l[i]), 0);
+        qn_ledger_free(l[i]);
+    }
+}
+
 static void test_allocation_failures(void **state)
 {
     int64_t live = qn_mem_live_blocks();
@@ -428,15 +529,11 @@ static void test_allocation_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hold_and_cache),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_block_table),
-        cmocka_unit_test(test_copy_on_write),
-        cmocka_unit_test(test_prepared_ahead),
-        cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_poison),
-        cmocka_unit_test(test_begin),
-        cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_hold_and_cache), cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_block_table),    cmocka_unit_test(test_copy_on_write),
+        cmocka_unit_test(test_prepared_ahead), cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_poison),         cmocka_unit_test(test_begin),
+        cmocka_unit_test(test_parts),          cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,8 @@ enum {
 };
 
 typedef struct {
-    qn_ledger *ledger;
+    qn_ledger *ledger;                   /* of the tree's own memory, and of pages */
+    qn_ledger *other_ledger;             /* where parts of pages are counted, too; NULL: nowhere else */
     int n_groups;                        /* 0: recurrent layers alone */
     qn_pages *pages[QN_TREE_GROUPS_MAX]; /* borrowed, as all here; they must outlive the tree */
     int64_t window[QN_TREE_GROUPS_MAX];  /* positions that a row sees, its own among them; 0: all */

@@ -267,13 +267,21 @@ size_t qn_tree_reclaim(qn_tree *t, size_t size_bytes)
     return given < size_bytes ? given + reclaim_cached(t, size_bytes - given) : given;
 }
 
-void qn_tree_trim(qn_tree *t)
+/* Bytes of the cache above the limits of a ledger. */
+static size_t excess(const qn_ledger *ledger)
 {
-    qn_ledger_figures now = qn_ledger_get(t->spec.ledger);
+    qn_ledger_figures now = qn_ledger_get(ledger);
     size_t cache = now.held[QN_LEDGER_CACHE], over = cache > now.cache_limit ? cache - now.cache_limit : 0,
            missing = now.limit && now.total > now.limit ? now.total - now.limit : 0;
-    if (over < missing) over = missing;
-    if (over) qn_tree_reclaim(t, over);
+    return over > missing ? over : missing;
+}
+
+void qn_tree_trim(qn_tree *t)
+{
+    const qn_ledger *ledgers[] = {t->spec.ledger, t->spec.other_ledger};
+    for (size_t i = 0, over; i < sizeof ledgers / sizeof *ledgers && ledgers[i]; i++)
+        /* What goes may be counted in the other ledger in part: as long as something goes, it is tried again. */
+        while ((over = excess(ledgers[i])) && qn_tree_reclaim(t, over) && t->spec.other_ledger) continue;
 }
 
 void qn_tree_clear(qn_tree *t)

@@ -41,11 +41,6 @@ qn_pages *qn_engine_pool(const qn_engine *e, int group)
     return group < e->groups.n ? e->pages[group] : e->slots;
 }
 
-qn_state *qn_engine_state(const qn_engine *e, int group)
-{
-    return group < e->groups.n ? e->states[group] : e->recurrent;
-}
-
 qn_status qn_engine_check_tree(const qn_engine *e)
 {
     if (e->tree) return QN_OK;

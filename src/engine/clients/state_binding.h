@@ -19,7 +19,6 @@ qn_status qn_engine_bind(const qn_engine *e, uint64_t fingerprint, qn_engine_bin
 void qn_engine_binding_free(qn_engine_binding *b);
 /* The pool of a group; the one behind the last is that of slots, NULL where no layer is recurrent. */
 qn_pages *qn_engine_pool(const qn_engine *e, int group);
-qn_state *qn_engine_state(const qn_engine *e, int group);
 /* QN_E_UNSUPPORTED: the engine keeps no prefixes. */
 qn_status qn_engine_check_tree(const qn_engine *e);
 /* Units that are copied while others wait. */

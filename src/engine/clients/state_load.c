@@ -166,7 +166,7 @@ static qn_status load_unit(loading *l, int pool, int64_t number)
     QN_TRY(pool < l->e->groups.n ? qn_state_file_page(l->f, pool, number, &bytes)
                                  : qn_state_file_slot(l->f, number, &bytes));
     QN_TRY(qn_pages_reserve(p, 1, &unit));
-    l->e->device->ops->state_write(qn_engine_state(l->e, pool), unit, bytes);
+    qn_pages_write(p, unit, bytes);
     qn_pages_fill(p, unit);
     l->units[pool][number] = unit;
     return QN_OK;

@@ -96,8 +96,8 @@ static qn_status put_key(saving *s, int32_t adapter, int is_long, const void *sa
 /* The bytes of all units of a pool, through a buffer of some of them. */
 static qn_status write_units(saving *s, int pool)
 {
-    const qn_state *state = qn_engine_state(s->e, pool);
-    const size_t bytes = qn_pages_unit_bytes(qn_engine_pool(s->e, pool));
+    const qn_pages *pages = qn_engine_pool(s->e, pool);
+    const size_t bytes = qn_pages_unit_bytes(pages);
     const int64_t batch = qn_state_batch(bytes);
     char *buffer = qn_alloc((size_t)(s->n[pool] < batch ? s->n[pool] : batch) * bytes);
     qn_status status = buffer ? QN_OK : QN_E_NOMEM;
@@ -106,7 +106,7 @@ static qn_status write_units(saving *s, int pool)
         status = qn_scheduler_enter(s->scheduler);
         if (status != QN_OK) break;
         for (int64_t j = 0; j < n; j++)
-            s->e->device->ops->state_read(state, s->units[pool][i + j], buffer + (size_t)j * bytes);
+            qn_pages_read(pages, s->units[pool][i + j], buffer + (size_t)j * bytes);
         qn_scheduler_leave(s->scheduler);
         for (int64_t j = 0; status == QN_OK && j < n; j++) {
             const void *unit = buffer + (size_t)j * bytes;
