@@ -11,10 +11,13 @@
 #include "model/config/families.h"
 #include "model/weights/row_order.h"
 
+/* The devices that matrices of a model may lie on: one, or a second one for the first layers. */
+enum { OWN, BELOW, PARTS };
+
 typedef struct {
     enum { EMPTY, LOADED, SHOWN } state;
     qn_adapter_about about;
-    qn_buffer *data; /* all factors */
+    qn_buffer *data[PARTS]; /* all factors; NULL: none are there */
     int64_t n_holds;
 } adapter;
 
@@ -25,9 +28,10 @@ typedef struct {
 } place;
 
 struct qn_adapters {
-    qn_device *device;
     const qn_model_config *config;
-    const qn_parameters *parameters;
+    qn_device *device[PARTS];
+    const qn_parameters *parameters[PARTS];
+    int64_t border;       /* layers below it are part BELOW; 0: there is none */
     pthread_mutex_t lock; /* of the adapters' names, holds and default */
     adapter adapters[QN_ADAPTERS_MAX];
     int32_t default_id; /* -1: none */
@@ -41,7 +45,7 @@ struct qn_adapters {
 
 static qn_status count_bytes(qn_adapters *a, size_t size_bytes)
 {
-    QN_TRY(qn_ledger_reserve(a->device->host_ledger, QN_LEDGER_OTHER, size_bytes));
+    QN_TRY(qn_ledger_reserve(a->device[OWN]->host_ledger, QN_LEDGER_OTHER, size_bytes));
     a->table_bytes += size_bytes;
     return QN_OK;
 }
@@ -52,9 +56,9 @@ qn_status qn_adapters_new(qn_device *device, const qn_model_config *config, cons
     qn_adapters *a = qn_calloc(1, sizeof *a);
     if (!a) return QN_E_NOMEM;
     pthread_mutex_init(&a->lock, NULL);
-    a->device = device;
+    a->device[OWN] = device;
     a->config = config;
-    a->parameters = parameters;
+    a->parameters[OWN] = parameters;
     a->default_id = -1;
     a->building = 1;
     a->n_places = (1 + config->num_hidden_layers) * QN_WEIGHT_ROLE_COUNT;
@@ -67,15 +71,27 @@ qn_status qn_adapters_new(qn_device *device, const qn_model_config *config, cons
     return status;
 }
 
+void qn_adapters_split(qn_adapters *a, int64_t border, qn_device *device, const qn_parameters *parameters)
+{
+    a->border = border;
+    a->device[BELOW] = device;
+    a->parameters[BELOW] = parameters;
+}
+
+static void release_data(const adapter *a)
+{
+    for (int k = 0; k < PARTS; k++) qn_buffer_release(a->data[k]);
+}
+
 void qn_adapters_free(qn_adapters *a)
 {
     if (!a) return;
     for (int i = 0; i < QN_ADAPTERS_MAX; i++) {
-        qn_buffer_release(a->adapters[i].data);
+        release_data(&a->adapters[i]);
         qn_free(a->adapters[i].about.path);
     }
     for (int64_t i = 0; a->places && i < a->n_places; i++) qn_free(a->places[i]);
-    qn_ledger_release(a->device->host_ledger, QN_LEDGER_OTHER, a->table_bytes);
+    qn_ledger_release(a->device[OWN]->host_ledger, QN_LEDGER_OTHER, a->table_bytes);
     pthread_mutex_destroy(&a->lock);
     qn_free(a->places);
     qn_free(a);
@@ -173,12 +189,19 @@ qn_status qn_adapters_about(qn_adapters *a, int64_t i, qn_adapter_about *out)
 
 /* ---- loading ------------------------------------------------------------------------------------------ */
 
-/* Floats of all factors, each matrix at a multiple of 16. */
-static qn_status count_floats(const qn_adapter_file *f, size_t *out)
+/* The device that a target's matrix lies on. */
+static int part_of(const qn_adapters *a, const qn_adapter_target *t)
+{
+    return t->role >= QN_WEIGHT_MODEL_COUNT && t->layer < a->border ? BELOW : OWN;
+}
+
+/* Bytes of all factors of a part, each matrix at a multiple of 16 floats. */
+static qn_status count_floats(const qn_adapters *a, const qn_adapter_file *f, int part, size_t *out)
 {
     size_t total = 0;
     for (int64_t i = 0; i < f->n_targets; i++) {
         const qn_adapter_target *t = &f->targets[i];
+        if (part_of(a, t) != part) continue;
         const int64_t sides[3][2] = {{t->n_in, t->rank}, {t->n_out, t->rank}, {t->n_out, t->m != NULL}};
         for (int k = 0; k < 3; k++) {
             size_t n;
@@ -243,12 +266,13 @@ static qn_status square_lengths(qn_scope *s, qn_array *w, const qn_adapter_targe
 static qn_status make_gains(const qn_adapters *a, const qn_adapter_target *t, const qn_lora_pair *p,
                             float *gain)
 {
-    qn_array *w = qn_parameters_get(a->parameters, t->role, t->layer);
+    const int part = part_of(a, t);
+    qn_array *w = qn_parameters_get(a->parameters[part], t->role, t->layer);
     qn_status status = w ? QN_OK : qn_fail(QN_E_UNSUPPORTED, "%s: the model has no such matrix", t->m->name);
     for (int64_t i = 0; status == QN_OK && i < t->n_out; i += NORM_ROWS) {
         float squares[NORM_ROWS];
         int64_t n = t->n_out - i < NORM_ROWS ? t->n_out - i : NORM_ROWS;
-        qn_scope *s = qn_scope_new(a->device);
+        qn_scope *s = qn_scope_new(a->device[part]);
         status = s ? square_lengths(s, w, t, p, i, n, squares) : QN_E_NOMEM;
         qn_scope_free(s);
         for (int64_t j = 0; status == QN_OK && j < n; j++) {
@@ -262,10 +286,10 @@ static qn_status make_gains(const qn_adapters *a, const qn_adapter_target *t, co
 }
 
 /* The places of the file's targets, and its factors in data; pairs[i] is target i's. */
-static qn_status read_all(qn_adapters *a, const qn_adapter_file *f, float scale, qn_buffer *data,
+static qn_status read_all(qn_adapters *a, const qn_adapter_file *f, float scale, qn_buffer *const *data_of,
                           qn_lora_pair *pairs)
 {
-    int64_t at = 0, widest = 0;
+    int64_t next[PARTS] = {0}, widest = 0;
     for (int64_t i = 0; i < f->n_targets; i++) {
         const qn_adapter_target *t = &f->targets[i];
         place **p = &a->places[place_index(t->role, t->layer)];
@@ -279,6 +303,8 @@ static qn_status read_all(qn_adapters *a, const qn_adapter_file *f, float scale,
     for (int64_t i = 0; status == QN_OK && i < f->n_targets; i++) {
         const qn_adapter_target *t = &f->targets[i];
         qn_lora_pair *p = &pairs[i];
+        qn_buffer *data = data_of[part_of(a, t)];
+        int64_t at = next[part_of(a, t)];
         *p = (qn_lora_pair){.data = data, .a = at, .gain = -1, .rank = t->rank, .scale = t->factor * scale};
         p->b = at + aligned(qn_adapter_target_count(t) * t->rank * t->n_in);
         at = p->b + aligned(qn_adapter_target_count(t) * t->rank * t->n_out);
@@ -286,6 +312,7 @@ static qn_status read_all(qn_adapters *a, const qn_adapter_file *f, float scale,
             p->gain = at;
             at += aligned(t->n_out);
         }
+        next[part_of(a, t)] = at;
         float *b = (float *)data->data + p->b, *gain = t->m ? (float *)data->data + p->gain : NULL;
         if (!isfinite(p->scale))
             status = qn_fail(QN_E_ARG, "scale %g times the adapter's own %g is too large", (double)scale,
@@ -309,13 +336,13 @@ static int32_t largest_rank(const qn_adapter_file *f)
     return rank;
 }
 
-static uint64_t hash_factors(const qn_adapter_file *f, const qn_buffer *data, const qn_lora_pair *pairs)
+static uint64_t hash_factors(const qn_adapter_file *f, const qn_lora_pair *pairs)
 {
     uint64_t hash = 1;
     for (int64_t i = 0; i < f->n_targets; i++) {
         const qn_adapter_target *t = &f->targets[i];
         const qn_lora_pair *p = &pairs[i];
-        const float *at = (const float *)data->data;
+        const float *at = (const float *)p->data->data;
         const int64_t what[3] = {t->role, t->layer, p->rank};
         hash = qn_hash_bytes(what, sizeof what, hash);
         hash = qn_hash_bytes(&p->scale, sizeof p->scale, hash);
@@ -331,34 +358,34 @@ static uint64_t hash_factors(const qn_adapter_file *f, const qn_buffer *data, co
 static qn_status take_file(qn_adapters *a, const qn_adapter_file *f, int32_t id, const char *name,
                            const char *path, float scale)
 {
-    const qn_device_ops *ops = a->device->ops;
-    qn_buffer *data = NULL;
-    size_t size_bytes = 0;
-    QN_TRY(count_floats(f, &size_bytes));
+    size_t size_bytes[PARTS];
+    for (int k = 0; k < PARTS; k++) QN_TRY(count_floats(a, f, k, &size_bytes[k]));
+    adapter made = {.state = LOADED};
     char *kept_path = qn_strdup(path);
     qn_lora_pair *pairs = qn_alloc_array((size_t)f->n_targets, sizeof *pairs);
     qn_status status = kept_path && pairs ? QN_OK : QN_E_NOMEM;
-    if (status == QN_OK) status = ops->alloc(a->device, size_bytes, QN_LEDGER_WEIGHTS, &data);
-    if (status == QN_OK && !qn_buffer_host(data, QN_HOST_WRITES)) status = QN_E_NOMEM;
-    if (status == QN_OK) status = read_all(a, f, scale, data, pairs);
+    for (int k = 0; k < PARTS && status == QN_OK; k++) {
+        if (!size_bytes[k]) continue;
+        status = a->device[k]->ops->alloc(a->device[k], size_bytes[k], QN_LEDGER_WEIGHTS, &made.data[k]);
+        if (status == QN_OK && !qn_buffer_host(made.data[k], QN_HOST_WRITES)) status = QN_E_NOMEM;
+    }
+    if (status == QN_OK) status = read_all(a, f, scale, made.data, pairs);
     if (status == QN_OK) {
         for (int64_t i = 0; i < f->n_targets; i++)
             a->places[place_index(f->targets[i].role, f->targets[i].layer)]->pairs[id] = pairs[i];
-        adapter made = {.state = LOADED,
-                        .data = data,
-                        .about = {.path = kept_path,
-                                  .fingerprint = hash_factors(f, data, pairs),
-                                  .layout = f->config.layout,
-                                  .scale = scale,
-                                  .n_matrices = f->n_targets,
-                                  .rank = largest_rank(f),
-                                  .size_bytes = size_bytes}};
+        made.about = (qn_adapter_about){.path = kept_path,
+                                        .fingerprint = hash_factors(f, pairs),
+                                        .layout = f->config.layout,
+                                        .scale = scale,
+                                        .n_matrices = f->n_targets,
+                                        .rank = largest_rank(f),
+                                        .size_bytes = size_bytes[OWN] + size_bytes[BELOW]};
         memcpy(made.about.name, name, strlen(name) + 1);
         pthread_mutex_lock(&a->lock);
         a->adapters[id] = made;
         pthread_mutex_unlock(&a->lock);
     } else {
-        qn_buffer_release(data);
+        release_data(&made);
         qn_free(kept_path);
     }
     qn_free(pairs);
@@ -404,7 +431,7 @@ void qn_adapters_drop(qn_adapters *a, int32_t id)
     pthread_mutex_unlock(&a->lock);
     for (int64_t i = 0; i < a->n_places; i++)
         if (a->places[i]) a->places[i]->pairs[id] = (qn_lora_pair){0};
-    qn_buffer_release(old.data);
+    release_data(&old);
     qn_free(old.about.path);
 }
 

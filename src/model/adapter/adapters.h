@@ -31,6 +31,9 @@ typedef struct {
 /* All three must outlive *out. */
 qn_status qn_adapters_new(qn_device *device, const qn_model_config *config, const qn_parameters *parameters,
                           qn_adapters **out);
+/* Layers below border are computed on a second device, with these parameters: the factors of their matrices
+ * lie there. Before the first adapter is loaded; both must outlive a. */
+void qn_adapters_split(qn_adapters *a, int64_t border, qn_device *device, const qn_parameters *parameters);
 /* No program that was built with it may live. NULL is accepted. */
 void qn_adapters_free(qn_adapters *a);
 

@@ -142,6 +142,30 @@ static void test_groups(void **state)
         assert_int_equal(g.index_of[i], place[i]);
     }
     qn_layer_groups_free(&g);
+
+    /* Between two devices: a border that no layer reads across, and places counted on each side. */
+    static const int border[] = {0, 1, 2, 2, 2, 2, 2, 7}, split_place[] = {0, 1, 0, 0, 0, 0, 0};
+    for (int i = 0; i <= 7; i++) assert_int_equal(qn_layer_border(&c, i), border[i]);
+    assert_int_equal(qn_layer_groups_split(&c, 2, &g), QN_OK);
+    assert_int_equal(g.border, 2);
+    assert_int_equal(g.n, 2);
+    assert_int_equal(g.group[0].n_layers, 3);
+    assert_int_equal(g.group[0].n_below, 2);
+    assert_int_equal(g.group[1].n_layers, 1);
+    assert_int_equal(g.group[1].n_below, 0);
+    for (int i = 0; i < 7; i++) {
+        assert_int_equal(g.group_of[i], group[i]);
+        assert_int_equal(g.index_of[i], split_place[i]);
+    }
+    qn_layer_groups_free(&g);
+    qn_config_free(&c);
+    read_ok("qwen3_next", NULL, &c); /* three recurrent layers, then one with keys */
+    assert_int_equal(qn_layer_groups_split(&c, 2, &g), QN_OK);
+    assert_int_equal(g.n_recurrent, 3);
+    assert_int_equal(g.n_recurrent_below, 2);
+    static const int slot_place[] = {0, 1, 0, -1};
+    for (int i = 0; i < 4; i++) assert_int_equal(g.recurrent_of[i], slot_place[i]);
+    qn_layer_groups_free(&g);
     qn_config_free(&c);
 }
 

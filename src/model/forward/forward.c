@@ -160,13 +160,10 @@ static qn_array *over_streams(qn_scope *s, const qn_forward *f, qn_array *x, com
     return qn_block_altup_end(s, f, streams);
 }
 
-qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
+qn_array *qn_forward_embed(qn_scope *s, const qn_forward *f, qn_array **layer_inputs)
 {
     const qn_model_config *c = f->config;
-    common all = {.layer_inputs = NULL};
     qn_scope_prefix(s, "%s", "");
-    for (int i = 0; i < c->n_rope; i++) all.table[i] = rope_table(s, f, i);
-    all.query_scale = query_scale(s, f);
     qn_array *x = qn_take(s, qn_forward_weight(f, QN_WEIGHT_EMBED, 0), f->ids);
     x = qn_scale(s, x, c->embedding_scale);
     if (f->embeds) {
@@ -174,9 +171,20 @@ qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
         x = qn_add(s, qn_mul(s, x, is_text), qn_mul(s, f->embeds, f->is_embed));
     }
     if (!c->altup_num_inputs) x = qn_label(s, x, "hidden.0");
-    all.layer_inputs = qn_block_layer_inputs(s, f, x);
+    *layer_inputs = qn_block_layer_inputs(s, f, x);
+    return x;
+}
+
+qn_array *qn_forward_layers(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *layer_inputs,
+                            int64_t begin, int64_t end)
+{
+    const qn_model_config *c = f->config;
+    common all = {.layer_inputs = layer_inputs};
+    qn_scope_prefix(s, "%s", "");
+    for (int i = 0; i < c->n_rope; i++) all.table[i] = rope_table(s, f, i);
+    all.query_scale = query_scale(s, f);
     if (c->altup_num_inputs) return over_streams(s, f, x, &all);
-    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+    for (int64_t i = begin; i < end; i++) {
         char name[32];
         snprintf(name, sizeof name, "hidden.%lld", (long long)i + 1);
         qn_scope_prefix(s, "layer.%lld.", (long long)i);
@@ -187,6 +195,12 @@ qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
         x = qn_label(s, x, name);
     }
     return x;
+}
+
+qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
+{
+    qn_array *layer_inputs, *x = qn_forward_embed(s, f, &layer_inputs);
+    return qn_forward_layers(s, f, x, layer_inputs, 0, f->config->num_hidden_layers);
 }
 
 qn_array *qn_forward_norm(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows)

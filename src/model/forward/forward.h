@@ -49,6 +49,13 @@ qn_array *qn_forward_weight(const qn_forward *f, qn_weight_role role, int64_t la
  * (embedding), "hidden.I" (after layer I), "layer.I.queries" and "layer.I.keys" (as attention uses
  * them). */
 qn_array *qn_forward_body(qn_scope *s, const qn_forward *f);
+/* Its pieces. The stream before the first layer, and the inputs that layers have for themselves (NULL where
+ * the model has none): both are computed from ids and embeds. Then layers [begin, end) of a stream x [R,
+ * hidden_size] with these inputs [R, num_hidden_layers * hidden_size_per_layer_input]; of a model with
+ * several streams (altup_num_inputs) all layers together. */
+qn_array *qn_forward_embed(qn_scope *s, const qn_forward *f, qn_array **layer_inputs);
+qn_array *qn_forward_layers(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *layer_inputs,
+                            int64_t begin, int64_t end);
 /* Final norm (label "final_norm") [L, hidden_size] of the rows of hidden [R, hidden_size] that rows [L] i32
  * names. */
 qn_array *qn_forward_norm(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows);

@@ -9,14 +9,31 @@ static void add_recurrent(const qn_model_config *c, int64_t l, qn_layer_groups *
 {
     int64_t conv, rule;
     qn_layer_state_floats(c, l, &conv, &rule);
-    g->recurrent_of[l] = (int32_t)g->n_recurrent++;
+    g->recurrent_of[l] = (int32_t)(g->n_recurrent++ - (l < g->border ? 0 : g->n_recurrent_below));
+    g->n_recurrent_below += l < g->border;
     g->rule_offset = (conv + LINE - 1) / LINE * LINE;
     g->recurrent_floats = g->rule_offset + rule > 0 ? g->rule_offset + rule : LINE;
 }
 
 qn_status qn_layer_groups_make(const qn_model_config *c, qn_layer_groups *out)
 {
-    qn_layer_groups g = {0};
+    return qn_layer_groups_split(c, 0, out);
+}
+
+int64_t qn_layer_border(const qn_model_config *c, int64_t n)
+{
+    if (c->altup_num_inputs && n < c->num_hidden_layers) return 0;
+    for (int64_t l = c->num_hidden_layers - 1; l >= n; l--) {
+        if (c->layers[l].kv_layer >= n) continue;
+        n = c->layers[l].kv_layer;
+        l = c->num_hidden_layers; /* the lower border may be crossed by other layers */
+    }
+    return n;
+}
+
+qn_status qn_layer_groups_split(const qn_model_config *c, int64_t border, qn_layer_groups *out)
+{
+    qn_layer_groups g = {.border = border};
     g.group_of = qn_calloc((size_t)c->num_hidden_layers, sizeof *g.group_of);
     g.index_of = qn_calloc((size_t)c->num_hidden_layers, sizeof *g.index_of);
     g.recurrent_of = qn_calloc((size_t)c->num_hidden_layers, sizeof *g.recurrent_of);
@@ -48,9 +65,10 @@ qn_status qn_layer_groups_make(const qn_model_config *c, qn_layer_groups *out)
         }
         if (i == g.n)
             g.group[g.n++] = (qn_layer_group){
-                layer->window, layer->num_key_value_heads, layer->head_dim, layer->v_head_dim, v_in_k, 0};
+                layer->window, layer->num_key_value_heads, layer->head_dim, layer->v_head_dim, v_in_k, 0, 0};
         g.group_of[l] = i;
-        g.index_of[l] = (int32_t)g.group[i].n_layers++;
+        g.index_of[l] = (int32_t)(g.group[i].n_layers++ - (l < border ? 0 : g.group[i].n_below));
+        g.group[i].n_below += l < border;
     }
     *out = g;
     return QN_OK;

@@ -27,6 +27,7 @@ struct qn_parameters {
 /* The matrices of a model on their way to the device, [n]. */
 typedef struct {
     qn_parameters *p;
+    const qn_parameters_part *part;
     const qn_packed *packed; /* NULL: none */
     int is_table;            /* 1: of the matrix at hand nothing is read but rows by token ids */
     int only_counts;         /* 1: nothing is loaded */
@@ -218,13 +219,13 @@ static qn_status make_vision_rope(qn_parameters *p, const qn_vision_config *v)
 static qn_status gather(loading *l, const qn_weights *w, const qn_model_config *c)
 {
     qn_parameters *p = l->p;
-    for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++) {
+    for (int role = 0; role < QN_WEIGHT_MODEL_COUNT && l->part->has_model; role++) {
         if (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(w)) continue;
         l->is_table = role == QN_WEIGHT_LAYER_INPUT_EMBED;
         QN_TRY(load(l, qn_weights_get(w, (qn_weight_role)role, 0), 0, &p->of_model[role]));
     }
     l->is_table = 0;
-    for (int64_t i = 0; i < p->n_layers; i++)
+    for (int64_t i = l->part->begin; i < l->part->end; i++)
         for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++)
             QN_TRY(load(l, qn_weights_get(w, (qn_weight_role)role, i),
                         qn_weight_taps(c, i, (qn_weight_role)role), &p->of_layer[i][role]));
@@ -242,7 +243,8 @@ static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config
     QN_TRY(gather(l, w, c));
     if (l->only_counts) return QN_OK;
     QN_TRY(pack(l));
-    if (qn_weights_tied(w)) p->of_model[QN_WEIGHT_LM_HEAD] = p->of_model[QN_WEIGHT_EMBED];
+    if (qn_weights_tied(w) && l->part->has_model)
+        p->of_model[QN_WEIGHT_LM_HEAD] = p->of_model[QN_WEIGHT_EMBED];
     for (int i = 0; i < c->n_rope; i++) {
         int64_t half = c->rope[i].rotary_dim / 2;
         const float *sets[] = {c->rope[i].inv_freq, c->rope[i].long_inv_freq};
@@ -259,10 +261,11 @@ static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config
 
 /* counted NULL: loads. Else nothing is loaded, and *counted is the size on the device. */
 static qn_status load_into(qn_parameters *p, const qn_weights *w, const qn_model_config *c,
-                           const qn_packed *packed, size_t *counted)
+                           const qn_parameters_part *part, const qn_packed *packed, size_t *counted)
 {
     size_t most = QN_WEIGHT_ROLE_COUNT * ((size_t)p->n_layers + 1) + (size_t)p->n_vision;
     loading l = {.p = p,
+                 .part = part,
                  .packed = packed,
                  .only_counts = counted != NULL,
                  .weights = qn_calloc(most, sizeof *l.weights),
@@ -296,12 +299,30 @@ static qn_parameters *empty(qn_device *device, int64_t n_layers, int64_t n_visio
     return NULL;
 }
 
+static qn_parameters *empty_part(qn_device *device, const qn_weights *weights, const qn_model_config *config,
+                                 const qn_parameters_part *part)
+{
+    return empty(device, config->num_hidden_layers, part->has_model ? qn_weights_vision_count(weights) : 0);
+}
+
+static qn_parameters_part all_of(const qn_model_config *config)
+{
+    return (qn_parameters_part){0, config->num_hidden_layers, 1};
+}
+
 qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const qn_model_config *config,
                              qn_packed *packed, qn_parameters **out)
 {
-    qn_parameters *p = empty(device, config->num_hidden_layers, qn_weights_vision_count(weights));
+    const qn_parameters_part all = all_of(config);
+    return qn_parameters_load_part(device, weights, config, &all, packed, out);
+}
+
+qn_status qn_parameters_load_part(qn_device *device, const qn_weights *weights, const qn_model_config *config,
+                                  const qn_parameters_part *part, qn_packed *packed, qn_parameters **out)
+{
+    qn_parameters *p = empty_part(device, weights, config, part);
     if (!p) return QN_E_NOMEM;
-    qn_status status = load_into(p, weights, config, packed, NULL);
+    qn_status status = load_into(p, weights, config, part, packed, NULL);
     if (status != QN_OK) {
         qn_parameters_free(p);
         return status;
@@ -314,9 +335,17 @@ qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const
 qn_status qn_parameters_measure(qn_device *device, const qn_weights *weights, const qn_model_config *config,
                                 size_t *size_bytes, int *bits)
 {
-    qn_parameters *p = empty(device, config->num_hidden_layers, qn_weights_vision_count(weights));
+    const qn_parameters_part all = all_of(config);
+    return qn_parameters_measure_part(device, weights, config, &all, size_bytes, bits);
+}
+
+qn_status qn_parameters_measure_part(qn_device *device, const qn_weights *weights,
+                                     const qn_model_config *config, const qn_parameters_part *part,
+                                     size_t *size_bytes, int *bits)
+{
+    qn_parameters *p = empty_part(device, weights, config, part);
     if (!p) return QN_E_NOMEM;
-    const qn_status status = load_into(p, weights, config, NULL, size_bytes);
+    const qn_status status = load_into(p, weights, config, part, NULL, size_bytes);
     *bits = p->bits;
     qn_parameters_free(p);
     return status;

@@ -25,6 +25,18 @@ qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const
 /* What a load would take of the device's memory, and qn_parameters_bits of it. Loads nothing. */
 qn_status qn_parameters_measure(qn_device *device, const qn_weights *weights, const qn_model_config *config,
                                 size_t *size_bytes, int *bits);
+/* A part of a model: layers [begin, end), and with has_model also what no layer has (embedding, final norm,
+ * head, vision tower). The arrays of the others are NULL. Rope sets belong to every part. */
+typedef struct {
+    int64_t begin, end;
+    int has_model;
+} qn_parameters_part;
+/* The same of a part alone. */
+qn_status qn_parameters_load_part(qn_device *device, const qn_weights *weights, const qn_model_config *config,
+                                  const qn_parameters_part *part, qn_packed *packed, qn_parameters **out);
+qn_status qn_parameters_measure_part(qn_device *device, const qn_weights *weights,
+                                     const qn_model_config *config, const qn_parameters_part *part,
+                                     size_t *size_bytes, int *bits);
 /* Other arrays over the same memory, for another thread: an array belongs to one thread at a time, weights do
  * not. device: of the same kind as that of p, which must outlive *out. */
 qn_status qn_parameters_share(const qn_parameters *p, qn_device *device, qn_parameters **out);
