@@ -70,6 +70,8 @@ typedef enum { QN_KV_AUTO, QN_KV_F32, QN_KV_F16, QN_KV_BF16, QN_KV_Q8_0, QN_KV_Q
 
 /* A cache limit at open, where 0 means the default: no memory is kept for reuse. */
 #define QN_KEEP_NOTHING SIZE_MAX
+/* For qn_model_options.gpu_layers: a card computes all layers, or the model is not opened on it. */
+#define QN_ALL_LAYERS INT32_MAX
 
 /* "q4_k"; static storage. */
 QN_API const char *qn_dtype_name(qn_dtype dtype);

@@ -42,8 +42,10 @@ typedef struct {
     size_t cache_limit_bytes, wired_limit_bytes;
     const char *adapter_path; /* a LoRA adapter (adapter.h) for requests that name none. QN_E_UNSUPPORTED
                                   where the backend has none */
-    /* Layers that a card or GPU computes. 0: all of them. Negative: none, so the CPU computes. Positive: all of them,
-     * too: a model is not split between two devices. A note in the info says so, if the model has more layers. */
+    /* Layers that a card computes (the device cuda), from the first on; the CPU computes the others and the head. 0: all
+     * that fit into the card's free memory. QN_ALL_LAYERS, or no fewer than there are: all layers and the head.
+     * Negative: none. If so many do not fit, QN_E_NOMEM says what would; the device "auto" then takes the CPU. Other
+     * devices compute all layers. Notes in the info say what was chosen, and where a wish was not met. */
     int32_t gpu_layers;
     const char *pre_tokenizer_regex; /* for a GGUF file, instead of the pre-tokenizer that it names */
     const char *chat_template;       /* text of a Jinja template that replaces the model's own */
@@ -84,6 +86,7 @@ typedef struct {
     qn_dtype kv_dtype;
     int32_t quant_bits; /* bits of the type that holds most weights: 4 for q4_k, 16 for bf16 */
     int64_t num_layers, vocab_size, hidden_size;
+    int64_t gpu_layers;         /* of them on a card; 0: none, or the device has no memory of its own */
     int64_t num_parameters;     /* elements of all weights, a tied one once */
     int64_t context_size;       /* in force */
     int64_t model_context_size; /* the model's own; 0: it names none */

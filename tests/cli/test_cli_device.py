@@ -6,6 +6,7 @@ QUERN_CUDA_HOST_* (src/device/cuda/host/runtime.h) choose the card, the driver a
 import json
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -136,9 +137,33 @@ def test_layers(model):
     assert (status, printed) == on_cpu[:2] and "the CPU computes all of them" in said
     for n in ("all", 99):
         assert run(model, "--gpu-layers", n, "--device", "cuda") == on_card
-    status, printed, said = run(model, "--gpu-layers", 1, "--device", "cuda")
-    assert (status, printed) == on_card[:2] and "a model is not split between two devices" in said
+    for n in (1, 3):
+        status, printed, said = run(model, "--gpu-layers", n, "--device", "cuda", *EXACT)
+        assert (status, printed) == run(model, "--device", "cpu", *EXACT)[:2]
+        assert said == f"quern: warning: the device cuda computes the first {n} of 4 layers, the CPU the others\n"
+        assert run(model, "-ngl", n, "--device", "auto", *EXACT)[:2] == (status, printed)
+    assert run(model, "--gpu-layers", "auto", "--device", "cuda") == on_card
+    assert "device cuda computes" not in run(model, "--gpu-layers", 2, "--device", "cpu")[2]
     assert call("run", model, "-p", "x", "--gpu-layers", "some").returncode == 1
+
+
+def test_layers_that_fit(model):
+    """auto: as many as fit; a number that does not fit is refused with what would, and --device auto takes the CPU."""
+    options = ["-c", 4000, "--chunk", 16, "--device-memory-limit", "1600K"]
+    on_cpu = run(model, "--device", "cpu", *options, *EXACT)
+    for device in ("cuda", "auto"):
+        status, printed, said = run(model, "--gpu-layers", "auto", "--device", device, *options, *EXACT)
+        assert (status, printed) == on_cpu[:2], said
+        assert re.search(r"the card has no room for all layers: the device cuda computes the first 1 of 4 layers", said)
+    status, _, said = run(model, "--gpu-layers", 3, "--device", "cuda", *options, *EXACT)
+    assert status == 1 and re.search(r"the first 3 of 4 layers need \S+ MiB of the card's memory .* 1\.56 MiB are left "
+                                     r"under the device memory limit\. What fits: .*; the first 1 of 4 layers on the "
+                                     r"card \(gpu_layers: 1\)", said), said
+    status, printed, said = run(model, "--gpu-layers", 3, "--device", "auto", *options, *EXACT)
+    assert (status, printed) == on_cpu[:2] and INSTEAD in said
+    found = call_json("doctor", model, "--json", "--device", "cuda", "--gpu-layers", 1, *options, env=CARD)
+    said = [f["text"] for f in found["findings"] if f["step"] == "memory"]
+    assert any(re.search("the first 1 of 4 layers go to the card, the others to the CPU", text) for text in said), found
 
 
 def test_limits(model):
@@ -207,6 +232,33 @@ def test_training_goes_on_where_it_began(model, tmp_path):
         assert went_on["device"] == device and "began on" not in said
     went_on, said = train("--steps", 3, "--resume", "--device", "cuda", device="cpu")
     assert went_on["device"] == "cuda" and "the training began on the device cpu, so the bits" in said
+
+
+def test_a_divided_model_in_the_server(model, monkeypatch):
+    """Both sides have weights and pages, and answers are those of the CPU, alone and beside others."""
+    for name, value in CARD.items():
+        monkeypatch.setenv(name, value)
+    answers = {}
+    for options in (["--device", "cpu"], ["--device", "cuda", "--gpu-layers", 2]):
+        server = Server(model, *options, *EXACT, "--slots", 2)
+        try:
+            with ThreadPoolExecutor(2) as pool:
+                got = list(pool.map(lambda prompt: server.request("POST", "/v1/completions", {
+                    "prompt": prompt, "max_tokens": 6, "temperature": 0, "ignore_eos": True}),
+                    ("Hello", "one two three")))
+            answers[options[1]] = [body["choices"][0]["text"] for status, _, body in got if status == 200]
+            text = server.request("GET", "/metrics")[2]
+            text = text if isinstance(text, str) else text.decode()
+        finally:
+            server.process.terminate()
+            said = server.process.stderr.read().decode()
+            server.process.wait()
+    assert len(answers["cuda"]) == 2 and answers["cuda"] == answers["cpu"]
+    value = {line.split()[0]: float(line.split()[1]) for line in text.splitlines() if line and line[0] != "#"}
+    for name in ("quern_device_memory_bytes", "quern_memory_bytes"):
+        assert value[name + '{entry="weights"}'] > 0
+        assert value[name + '{entry="kv"}'] + value[name + '{entry="cache"}'] > 0
+    assert "the device cuda computes the first 2 of 4 layers, the CPU the others" in said
 
 
 def test_figures_of_the_server(model, monkeypatch):

@@ -174,7 +174,7 @@ def test_help_promises_what_there_is(options):
     model = fixture("models/llama")
     assert all(w in said["--device"] for w in ("auto", "cpu", "cuda", "mlx"))
     assert all(w in said["--backend"] for w in ("native", "mlx_lm", "mock"))
-    assert "not split between two devices" in said["--gpu-layers"]
+    assert "not split between two devices" in said["--gpu-layers"] and "auto" in said["--gpu-layers"]
     assert "run: 0; chat: the model's, else 0.7" in said["--temp"] and "default 1" in said["--slots"]
     run = ["run", model, "--raw", "-p", "x", "-n", 1]
     assert call(*run, "--device", "gpu").returncode == call(*run, "--backend", "other").returncode == 1

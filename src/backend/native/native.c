@@ -36,7 +36,7 @@ qn_status qn_native_get_view(void *model, qn_native_view *out)
 {
     const native_model *m = model;
     const qn_engine_info *info = qn_engine_get_info(m->engine);
-    if (!qn_engine_device(m->engine)->ops->buffers_are_shared)
+    if (qn_engine_card(m->engine) || !qn_engine_device(m->engine)->ops->buffers_are_shared)
         return qn_fail(QN_E_UNSUPPORTED,
                        "%s: the device %s does not share a model's weights between threads: open the model "
                        "on the device cpu",
@@ -74,6 +74,7 @@ static qn_status native_get_info(void *model, qn_model_info *out)
         .kv_dtype = info->kv_dtype,
         .quant_bits = info->quant_bits,
         .num_layers = config->num_hidden_layers,
+        .gpu_layers = info->gpu_layers,
         .vocab_size = config->vocab_size,
         .hidden_size = config->hidden_size,
         .num_parameters = info->num_parameters,
@@ -135,8 +136,8 @@ static qn_status native_get_memory(void *model, qn_memory *out)
 
 static qn_status native_get_device_memory(void *model, qn_device_memory *out)
 {
-    qn_device *d = qn_engine_device(((native_model *)model)->engine);
-    if (!qn_device_has_memory(d)) return QN_OK;
+    qn_device *d = qn_engine_card(((native_model *)model)->engine);
+    if (!d) return QN_OK;
     const size_t device_cache_bytes = qn_device_cache_bytes(d);
     const qn_ledger_figures now = qn_ledger_get(d->ledger);
     *out = (qn_device_memory){
@@ -156,10 +157,12 @@ static qn_status native_get_device_memory(void *model, qn_device_memory *out)
 
 static qn_status native_set_device_memory_limit(void *model, size_t limit_bytes, size_t *old_bytes)
 {
-    qn_device *d = qn_engine_device(((native_model *)model)->engine);
-    if (!qn_device_has_memory(d))
+    const qn_engine *e = ((native_model *)model)->engine;
+    qn_device *d = qn_engine_card(e);
+    if (!d)
         return qn_fail(QN_E_UNSUPPORTED,
-                       "the device %s has no memory of its own: its limit is the memory limit", d->ops->name);
+                       "the device %s has no memory of its own: its limit is the memory limit",
+                       qn_engine_get_info(e)->device);
     *old_bytes = qn_ledger_set_limit(d->ledger, limit_bytes);
     return QN_OK;
 }
@@ -183,10 +186,10 @@ static qn_status native_set_memory_limit(void *model, size_t limit_bytes, size_t
 static qn_status native_set_cache_limit(void *model, size_t limit_bytes, size_t *old_bytes)
 {
     qn_engine *e = ((native_model *)model)->engine;
-    if (qn_device_has_memory(qn_engine_device(e)))
-        qn_ledger_set_cache_limit(qn_engine_ledger(e), limit_bytes);
+    qn_device *card = qn_engine_card(e);
+    if (card) qn_ledger_set_cache_limit(qn_engine_ledger(e), limit_bytes);
     *old_bytes = qn_ledger_set_cache_limit(qn_engine_device_ledger(e), limit_bytes);
-    qn_device_set_cache_limit(qn_engine_device(e), limit_bytes);
+    qn_device_set_cache_limit(card ? card : qn_engine_device(e), limit_bytes);
     return QN_OK;
 }
 
@@ -208,7 +211,7 @@ static qn_status native_clear_cache(void *model)
     qn_engine *e = ((native_model *)model)->engine;
     qn_ledger_clear_cache(qn_engine_ledger(e));
     qn_ledger_clear_cache(qn_engine_device_ledger(e));
-    qn_device_clear_cache(qn_engine_device(e));
+    qn_device_clear_cache(qn_engine_card(e) ? qn_engine_card(e) : qn_engine_device(e));
     return QN_OK;
 }
 
@@ -227,7 +230,7 @@ static qn_status native_get_metrics(void *model, qn_metrics *out)
     *out = m->load;
     out->active_memory_bytes = now.total - now.held[QN_LEDGER_CACHE];
     out->peak_memory_bytes = now.peak;
-    if (qn_device_has_memory(qn_engine_device(m->engine))) {
+    if (qn_engine_card(m->engine)) {
         const qn_ledger_figures card = qn_ledger_get(qn_engine_device_ledger(m->engine));
         out->device_active_memory_bytes = card.total - card.held[QN_LEDGER_CACHE];
         out->device_peak_memory_bytes = card.peak;

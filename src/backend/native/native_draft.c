@@ -58,7 +58,10 @@ static qn_status open_draft(const char *path, qn_engine *target, const qn_tokeni
     qn_source *source = NULL;
     qn_model_config config = {0};
     qn_engine *draft = NULL;
-    const qn_engine_options options = {.device = qn_engine_get_info(target)->device,
+    /* Where a card has no room for all of the target it has none for the drafter. */
+    const int is_divided = qn_engine_card(target) && qn_engine_device(target) != qn_engine_card(target);
+    const qn_engine_options options = {.device = is_divided ? "cpu" : qn_engine_get_info(target)->device,
+                                       .gpu_layers = QN_ALL_LAYERS,
                                        .precision = QN_PRECISION_FAST,
                                        .n_threads = o->n_threads,
                                        .context_size = qn_engine_get_info(target)->context_size,

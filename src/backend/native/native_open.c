@@ -58,11 +58,14 @@ static int is_cpu(const char *device)
     return strcmp(device, "cpu") == 0;
 }
 
-/* What became of the wish for some layers on a card and the others on the CPU. */
+/* What became of the wish for some layers on a card and the others on the CPU, where the engine did not divide
+ * them. */
 static void add_layers_note(native_model *m, const qn_model_options *o)
 {
-    const char *device = qn_engine_get_info(m->engine)->device;
+    const qn_engine_info *info = qn_engine_get_info(m->engine);
+    const char *device = info->device;
     const int64_t n_layers = qn_engine_config(m->engine)->num_hidden_layers;
+    if (o->gpu_layers == QN_ALL_LAYERS || info->gpu_layers) return;
     if (o->gpu_layers > 0 && is_cpu(device))
         qn_buf_puts(&m->notes, "gpu_layers is ignored: the device computes all layers\n");
     else if (o->gpu_layers > 0 && o->gpu_layers < n_layers)
@@ -119,6 +122,7 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
                                 .context_size = o->context_size,
                                 .max_sequences = o->parallel_slots,
                                 .max_rows = o->prefill_chunk,
+                                .gpu_layers = o->gpu_layers > 0 ? o->gpu_layers : 0,
                                 .memory_limit_bytes = o->memory_limit_bytes,
                                 .device_memory_limit_bytes = o->device_memory_limit_bytes,
                                 .packed = o->packed,

@@ -369,6 +369,23 @@ void qn_doctor_devices(qn_doctor *d)
     if (cuda.is_there) say_card(d, &cuda.info);
 }
 
+/* What fits is decided when the model is opened, for each side alone. */
+static void say_divided(qn_doctor *d)
+{
+    char weights[32];
+    const int n = d->load->o.gpu_layers;
+    qn_out_size_text(d->weights.size_bytes, weights, sizeof weights);
+    d->fits = 1;
+    qn_json_put_int(&d->figures, "weights_bytes", (int64_t)d->weights.size_bytes);
+    if (n)
+        qn_doctor_say(d, QN_FOUND_OK, NULL,
+                      "weights %s: the first %d of %lld layers go to the card, the others to the CPU",
+                      weights, n, (long long)d->config.num_hidden_layers);
+    else
+        qn_doctor_say(d, QN_FOUND_OK, NULL,
+                      "weights %s: as many layers as fit go to the card, the others to the CPU", weights);
+}
+
 void qn_doctor_memory(qn_doctor *d)
 {
     qn_device_info device;
@@ -384,6 +401,10 @@ void qn_doctor_memory(qn_doctor *d)
     }
     const qn_model_config *c = &d->config;
     const int is_card = strcmp(device.name, "cuda") == 0;
+    if (is_card && d->load->o.gpu_layers < c->num_hidden_layers) {
+        say_divided(d);
+        return;
+    }
     size_t limit = is_card ? d->load->o.device_memory_limit_bytes : d->load->o.memory_limit_bytes,
            available = device.available_bytes;
     if (limit && limit < available) available = limit;

@@ -52,10 +52,12 @@ const qn_arg qn_load_args[] = {
      "device that computes: auto (default: an NVIDIA card if its library is installed, else the CPU), cpu, "
      "cuda "
      "(NVIDIA) or mlx (Apple's MLX)"},
-    {"--gpu-layers", 0, QN_ARG_TEXT, LOAD(gpu_layers), 0, 0, "N|all",
-     "0: no layer is computed on a card, so the CPU computes. Any other number, or all: the device computes "
-     "all "
-     "layers; a model is not split between two devices"},
+    {"--gpu-layers", 0, QN_ARG_TEXT, LOAD(gpu_layers), 0, 0, "N|all|auto",
+     "layers that a card computes (--device cuda), from the first on; the CPU computes the others and the "
+     "head. "
+     "0: none; all, or no fewer than the model has: all (default); auto: as many as fit into the card's "
+     "memory. "
+     "On mlx a model is not split between two devices"},
     {"--offline", 0, QN_ARG_FLAG, LOAD(offline), 0, 0, NULL,
      "do not use the network: a model that is named must be on this machine"},
     {0},
@@ -103,17 +105,22 @@ static qn_status read_adapter(qn_load_options *l, size_t i)
     return a->name.status != QN_OK ? a->name.status : a->path.status;
 }
 
-/* A field of 0 means all layers, and a negative one none. */
+/* A field of 0 means as many layers as fit, and a negative one none. text NULL: the option was not given. */
 static qn_status read_layers(const char *text, int32_t *out)
 {
     uint64_t n;
-    if (strcmp(text, "all") == 0) {
+    if (!text || strcmp(text, "all") == 0) {
+        *out = QN_ALL_LAYERS;
+        return QN_OK;
+    }
+    if (strcmp(text, "auto") == 0) {
         *out = 0;
         return QN_OK;
     }
     if (!qn_args_read_uint(text, &n))
-        return qn_fail(QN_E_ARG, "--gpu-layers: '%s' is neither a number of layers nor `all`", text);
-    *out = !n ? -1 : n < INT32_MAX ? (int32_t)n : INT32_MAX;
+        return qn_fail(QN_E_ARG, "--gpu-layers: '%s' is neither a number of layers nor `all` nor `auto`",
+                       text);
+    *out = !n ? -1 : n < QN_ALL_LAYERS ? (int32_t)n : QN_ALL_LAYERS;
     return QN_OK;
 }
 
@@ -123,7 +130,7 @@ qn_status qn_load_prepare(qn_load_options *l)
     l->o.kv_type = (qn_kv_type)l->kv_type;
     if (l->cache_limit.given)
         l->o.cache_limit_bytes = l->cache_limit.bytes ? l->cache_limit.bytes : QN_KEEP_NOTHING;
-    if (l->gpu_layers) QN_TRY(read_layers(l->gpu_layers, &l->o.gpu_layers));
+    QN_TRY(read_layers(l->gpu_layers, &l->o.gpu_layers));
     for (size_t i = 0; i < l->adapters.n; i++) QN_TRY(read_adapter(l, i));
     if (l->adapters.n) {
         l->o.adapter_path = l->adapter[0].path.data;
@@ -231,6 +238,7 @@ void qn_json_info(qn_buf *b, const qn_model_info *info)
     qn_json_put_text(b, "kv_dtype", qn_dtype_name(info->kv_dtype));
     qn_json_put_int(b, "quant_bits", info->quant_bits);
     qn_json_put_int(b, "num_layers", info->num_layers);
+    qn_json_put_int(b, "gpu_layers", info->gpu_layers);
     qn_json_put_int(b, "vocab_size", info->vocab_size);
     qn_json_put_int(b, "hidden_size", info->hidden_size);
     qn_json_put_int(b, "num_parameters", info->num_parameters);

@@ -227,8 +227,8 @@ static void copy_heads(const taking *t, const float *x, const qn_operand *shape,
     const int64_t heads = shape->shape.dim[1], from_dim = shape->shape.dim[2];
     for (int64_t r = 0; r < n_rows; r++)
         for (int64_t h = 0; h < heads; h++)
-            memcpy(out + (h * t->n + t->engine->positions[r]) * dim, x + r * shape->stride[0] + h * from_dim,
-                   (size_t)dim * sizeof *out);
+            memcpy(out + (h * t->n + t->engine->rows.positions[r]) * dim,
+                   x + r * shape->stride[0] + h * from_dim, (size_t)dim * sizeof *out);
 }
 
 static int has_shape(const qn_operand *o, int64_t heads, int64_t dim)
@@ -259,7 +259,8 @@ static void see_hidden(const taking *t, const qn_probe_view *view, int64_t layer
     const int64_t width = t->engine->config.hidden_size;
     const float *x = view->out;
     for (int64_t r = 0; r < n_rows; r++)
-        memcpy(t->hidden[layer] + t->engine->positions[r] * width, x + r * width, (size_t)width * sizeof *x);
+        memcpy(t->hidden[layer] + t->engine->rows.positions[r] * width, x + r * width,
+               (size_t)width * sizeof *x);
 }
 
 static void see(void *user, const qn_probe_view *view)

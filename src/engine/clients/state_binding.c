@@ -7,6 +7,9 @@ _Static_assert((int)QN_STATE_FILE_GROUPS_MAX >= (int)QN_LAYER_GROUPS_MAX, "a fil
 qn_status qn_engine_bind(const qn_engine *e, uint64_t fingerprint, qn_engine_binding *out)
 {
     *out = (qn_engine_binding){.sizes.n_groups = e->groups.n};
+    if (e->card.device)
+        qn_buf_printf(&out->set, "%lld layers on %s %s and the others on ", (long long)e->groups.border,
+                      e->card.device->ops->name, e->card.device->ops->describe(e->card.device).set);
     qn_buf_printf(&out->set, "%s %s", e->device->ops->name, e->device->ops->describe(e->device).set);
     qn_buf_printf(&out->layout, "pages of %d", QN_PAGE_TOKENS);
     for (int i = 0; i < e->groups.n; i++) {

@@ -52,11 +52,11 @@ qn_status qn_ahead_head(qn_engine *e, int64_t n, int64_t n_feeds, const qn_feed 
 static int is_row(const qn_engine *e, const qn_feed *feed, int64_t i)
 {
     const qn_sequence *s = feed->sequence;
-    if (feed->n_ids != 1 || s != e->ahead.sequences[i] || s->length != e->positions[i] || s->images ||
-        s->length != s->n_given || (e->row_adapters && e->row_adapters[i] != s->adapter))
+    if (feed->n_ids != 1 || s != e->ahead.sequences[i] || s->length != e->rows.positions[i] || s->images ||
+        s->length != s->n_given || (e->rows.row_adapters && e->rows.row_adapters[i] != s->adapter))
         return 0;
     for (int g = 0; g < e->groups.n; g++) {
-        const int32_t *row = e->blocks[g] + i * (1 + e->table_size[g]);
+        const int32_t *row = e->rows.blocks[g] + i * (1 + e->table_size[g]);
         const qn_block_table *t = &s->tables[g];
         if (s->length >= t->claimed || row[0] != t->base ||
             memcmp(row + 1, t->ids, (size_t)t->n * sizeof *row) != 0)

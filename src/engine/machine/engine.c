@@ -7,19 +7,27 @@
 
 enum { NOTE_BYTES = 1024 };
 
+/* Returns the bytes that were given, in the ledgers of all parts. */
+static size_t reclaim_some(qn_engine *e, size_t size_bytes)
+{
+    size_t given = 0;
+    if (e->tree) return qn_tree_reclaim(e->tree, size_bytes);
+    for (int i = 0; i < e->groups.n && given < size_bytes; i++)
+        given += qn_pages_reclaim(e->pages[i], size_bytes - given);
+    if (e->slots && given < size_bytes) given += qn_pages_reclaim(e->slots, size_bytes - given);
+    return given;
+}
+
 static void reclaim_pages(void *user, size_t size_bytes)
 {
-    qn_engine *e = user;
-    if (e->tree) {
-        qn_tree_reclaim(e->tree, size_bytes);
-        return;
+    const qn_reclaimer *r = user;
+    for (;;) {
+        const size_t before = qn_ledger_held(r->ledger, QN_LEDGER_CACHE),
+                     given = reclaim_some(r->engine, size_bytes),
+                     now = qn_ledger_held(r->ledger, QN_LEDGER_CACHE), gone = before > now ? before - now : 0;
+        if (!r->engine->card.device || !given || gone >= size_bytes) return;
+        size_bytes -= gone; /* a part of what was given is another ledger's */
     }
-    for (int i = 0; i < e->groups.n; i++) {
-        size_t given = qn_pages_reclaim(e->pages[i], size_bytes);
-        if (given >= size_bytes) return;
-        size_bytes -= given;
-    }
-    if (e->slots) qn_pages_reclaim(e->slots, size_bytes);
 }
 
 /* fast_kv: what the device multiplies fastest. It serves `fast` where int8 activations cost more of the
@@ -39,16 +47,34 @@ static qn_dtype kv_dtype_of(const qn_engine_options *o, qn_dtype fast_kv, int bi
 
 static void choose_kv_dtype(qn_engine *e, const qn_engine_options *o)
 {
-    const qn_dtype fast_kv = e->device->ops->describe(e->device).fast_kv;
+    qn_device *d = e->card.device ? e->card.device : e->device;
+    const qn_dtype fast_kv = d->ops->describe(d).fast_kv;
     e->info.kv_dtype = kv_dtype_of(o, fast_kv, e->info.quant_bits);
 }
 
-static qn_status check_fit(qn_engine *e, const qn_weights *weights, const qn_engine_options *o)
+/* Decides how many layers a card computes, and divides the model if it is not all of them. */
+static qn_status place_layers(qn_engine *e, const qn_weights *weights, const qn_engine_options *o)
 {
     size_t size_bytes;
     QN_TRY(qn_parameters_measure(e->device, weights, &e->config, &size_bytes, &e->info.quant_bits));
     choose_kv_dtype(e, o);
-    return qn_engine_check_fit(e, size_bytes, o->context_size);
+    QN_TRY(qn_engine_check_fit(e, weights, size_bytes, o, &e->info.gpu_layers));
+    return e->info.gpu_layers < e->config.num_hidden_layers ? qn_split_begin(e, e->info.gpu_layers, o)
+                                                            : QN_OK;
+}
+
+static qn_status load_first_layers(qn_engine *e, const qn_weights *weights)
+{
+    const qn_parameters_part first = {0, e->groups.border, 0};
+    if (!e->card.device) return QN_OK;
+    return qn_parameters_load_part(e->card.device, weights, &e->config, &first, NULL, &e->card.parameters);
+}
+
+/* packed NULL: from the model's own files. */
+static qn_status load_own_layers(qn_engine *e, const qn_weights *weights, qn_packed *packed)
+{
+    const qn_parameters_part own = {e->groups.border, e->config.num_hidden_layers, 1};
+    return qn_parameters_load_part(e->device, weights, &e->config, &own, packed, &e->parameters);
 }
 
 static qn_status load_weights(qn_engine *e, qn_source *source, const qn_engine_options *o)
@@ -57,9 +83,10 @@ static qn_status load_weights(qn_engine *e, qn_source *source, const qn_engine_o
     qn_weights *weights;
     qn_packed *packed = NULL;
     QN_TRY(qn_weights_open(source, &e->config, &weights));
-    qn_status status = qn_device_has_memory(e->device) ? check_fit(e, weights, o) : QN_OK;
+    qn_status status = qn_device_has_memory(e->device) ? place_layers(e, weights, o) : QN_OK;
+    if (status == QN_OK) status = load_first_layers(e, weights);
     if (status == QN_OK) status = qn_packing_find(source, e->device, packed_path, &packed, &e->notes);
-    if (status == QN_OK) status = qn_parameters_load(e->device, weights, &e->config, packed, &e->parameters);
+    if (status == QN_OK) status = load_own_layers(e, weights, packed);
     if (status == QN_OK && packed) {
         e->info.packed = qn_packed_path(packed);
         e->info.mapped_bytes = qn_ledger_held(e->device->ledger, QN_LEDGER_WEIGHTS); /* matrices alone */
@@ -67,7 +94,7 @@ static qn_status load_weights(qn_engine *e, qn_source *source, const qn_engine_o
         qn_packed_close(packed);
         if (status == QN_E_FORMAT) { /* what it says of itself is right, but it lacks a tensor */
             qn_packing_note(packed_path, &e->notes);
-            status = qn_parameters_load(e->device, weights, &e->config, NULL, &e->parameters);
+            status = load_own_layers(e, weights, NULL);
         }
     }
     qn_weights_close(weights);
@@ -77,6 +104,7 @@ static qn_status load_weights(qn_engine *e, qn_source *source, const qn_engine_o
 static qn_status make_tree(qn_engine *e)
 {
     qn_tree_spec spec = {.ledger = e->device->ledger, .n_groups = e->groups.n, .slots = e->slots};
+    if (e->card.device) spec.other_ledger = e->card.device->ledger;
     for (int i = 0; i < e->groups.n; i++) {
         spec.pages[i] = e->pages[i];
         spec.window[i] = e->groups.group[i].window;
@@ -92,6 +120,25 @@ static qn_status open_device(qn_engine *e, const qn_engine_options *o)
     QN_TRY(qn_device_open(o->device, &d, &e->device));
     if (*e->device->note) qn_buf_printf(&e->notes, "%s\n", e->device->note);
     return qn_device_get_logits_kernels(e->device, &e->logits_kernels);
+}
+
+/* A divided model is called by its card. */
+static void describe_card(qn_engine *e)
+{
+    const qn_device_description about = e->card.device->ops->describe(e->card.device);
+    e->info.device = e->card.device->ops->name;
+    e->info.device_name = about.chip ? about.chip : "";
+    if (*about.note) qn_buf_printf(&e->notes, "%s\n", about.note);
+}
+
+static void set_reclaim(qn_engine *e)
+{
+    for (int i = 0; i < QN_PARTS; i++) {
+        const qn_device *d = qn_engine_part(e, (qn_part)i);
+        if (!d) continue;
+        e->reclaimers[i] = (qn_reclaimer){e, d->ledger};
+        qn_ledger_set_reclaim(d->ledger, reclaim_pages, &e->reclaimers[i]);
+    }
 }
 
 static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *o)
@@ -110,16 +157,18 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     e->info.weights_ms = (double)(loaded - start) * 1e-6;
     int32_t adapter = -1;
     QN_TRY(qn_adapters_new(e->device, &e->config, e->parameters, &e->adapters));
+    if (e->card.device) qn_adapters_split(e->adapters, e->groups.border, e->card.device, e->card.parameters);
     if (o->adapter_path)
         QN_TRY(qn_adapters_load(e->adapters, o->adapter_name ? o->adapter_name : "default", o->adapter_path,
                                 o->adapter_scale != 0 ? o->adapter_scale : 1, &e->notes, &adapter));
-    e->info.quant_bits = qn_parameters_bits(e->parameters);
+    if (!e->card.device) e->info.quant_bits = qn_parameters_bits(e->parameters);
     choose_kv_dtype(e, o);
     e->info.num_parameters = qn_parameters_count(e->parameters);
+    if (e->card.device) e->info.num_parameters += qn_parameters_count(e->card.parameters);
     QN_TRY(qn_engine_fit_context(e, o->context_size));
     if (!o->no_prefix_cache && !o->keep_positions) QN_TRY(make_tree(e));
     if (adapter >= 0) qn_adapters_show(e->adapters, adapter, 1);
-    qn_ledger_set_reclaim(e->device->ledger, reclaim_pages, e);
+    set_reclaim(e);
     e->fed = qn_calloc((size_t)e->info.max_sequences, sizeof *e->fed);
     e->parts = qn_calloc((size_t)e->info.max_sequences, sizeof *e->parts);
     e->ahead.sequences = qn_calloc((size_t)e->info.max_sequences, sizeof *e->ahead.sequences);
@@ -130,6 +179,7 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     e->info.cpu_set = about.set;
     e->info.n_threads = about.n_threads;
     if (*about.note) qn_buf_printf(&e->notes, "%s\n", about.note);
+    if (e->card.device) describe_card(e);
     qn_buf_append(&e->notes, "", 0);
     e->info.notes = e->notes.data;
     e->info.programs_ms = (double)(qn_clock_ns() - loaded) * 1e-6;
@@ -153,7 +203,7 @@ static qn_status open_on(qn_source *source, qn_model_config *config, const qn_en
         status = load(e, source, options);
     }
     if (status != QN_OK) {
-        *gives_way = qn_device_gives_way(e->device, status);
+        *gives_way = qn_device_gives_way(e->card.device ? e->card.device : e->device, status);
         if (*gives_way) qn_device_give_way_text(note, NOTE_BYTES);
         e->config = (qn_model_config){0};
         qn_engine_close(e);
@@ -186,8 +236,10 @@ void qn_engine_close(qn_engine *e)
     qn_adapters_free(e->adapters);
     qn_layer_groups_free(&e->groups);
     qn_parameters_free(e->parameters);
+    qn_parameters_free(e->card.parameters);
     qn_config_free(&e->config);
     qn_device_close(e->device);
+    qn_device_close(e->card.device);
     qn_ledger_free(e->ledger);
     qn_buf_free(&e->notes);
     qn_free(e->fed);
@@ -214,7 +266,8 @@ qn_ledger *qn_engine_ledger(const qn_engine *e)
 
 qn_ledger *qn_engine_device_ledger(const qn_engine *e)
 {
-    return e->device->ledger;
+    const qn_device *card = qn_engine_card(e);
+    return card ? card->ledger : e->device->ledger;
 }
 
 const qn_logits_kernels *qn_engine_logits_kernels(const qn_engine *e)
@@ -225,6 +278,11 @@ const qn_logits_kernels *qn_engine_logits_kernels(const qn_engine *e)
 qn_device *qn_engine_device(const qn_engine *e)
 {
     return e->device;
+}
+
+qn_device *qn_engine_card(const qn_engine *e)
+{
+    return e->card.device ? e->card.device : qn_device_has_memory(e->device) ? e->device : NULL;
 }
 
 const qn_parameters *qn_engine_parameters(const qn_engine *e)

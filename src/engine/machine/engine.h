@@ -24,10 +24,13 @@ typedef struct {
     const char *device; /* as for qn_device_open */
     qn_precision precision;
     qn_kv_type kv_type;
-    int n_threads;                    /* 0: what affinity and quota allow */
-    int64_t context_size;             /* 0: the smallest of the model's own, 131072 and what memory allows */
-    int64_t max_sequences;            /* of one step; 0: 1 */
-    int64_t max_rows;                 /* of one step; 0: the engine's choice */
+    int n_threads;         /* 0: what affinity and quota allow */
+    int64_t context_size;  /* 0: the smallest of the model's own, 131072 and what memory allows */
+    int64_t max_sequences; /* of one step; 0: 1 */
+    int64_t max_rows;      /* of one step; 0: the engine's choice */
+    /* Of a device with memory of its own: the first so many layers are computed there, and the CPU computes the
+     * others and the head. 0: as many as fit; QN_ALL_LAYERS, or no fewer than there are: all. */
+    int32_t gpu_layers;
     size_t memory_limit_bytes;        /* of the host's memory; 0: none */
     size_t device_memory_limit_bytes; /* of a device with memory of its own; 0: none */
     const char *packed; /* file of packed weights; NULL: where `quern pack` puts it; "none": none */
@@ -48,6 +51,7 @@ typedef struct {
     int quant_bits;
     int64_t num_parameters, context_size, model_context_size, max_sequences, max_rows;
     int n_threads;
+    int64_t gpu_layers; /* computed on a device with memory of its own; 0: there is none */
     const char *device, *device_name, *cpu_set;
     const char *notes;   /* sentences for the user, a line each */
     const char *packed;  /* path of the packed file in use; "": none */
@@ -63,10 +67,13 @@ const qn_model_config *qn_engine_config(const qn_engine *e);
 const qn_engine_info *qn_engine_get_info(const qn_engine *e);
 /* Of the host's memory. */
 qn_ledger *qn_engine_ledger(const qn_engine *e);
-/* Of the device's memory: keys, values and weights are in this one. The same unless the device has its own. */
+/* Of the memory of qn_engine_card: keys, values and weights are in this one. The host's if there is none. */
 qn_ledger *qn_engine_device_ledger(const qn_engine *e);
+/* Where the head is computed: the CPU, if a model is divided between a card and the CPU. */
 qn_device *qn_engine_device(const qn_engine *e);
-/* The weights; they live as long as the engine. */
+/* The device with memory of its own that computes some or all layers; NULL: the host's memory has everything. */
+qn_device *qn_engine_card(const qn_engine *e);
+/* The weights, of a divided model those on the CPU; they live as long as the engine. */
 const qn_parameters *qn_engine_parameters(const qn_engine *e);
 /* The device's passes over logits: for samplers and log-probabilities. */
 const qn_logits_kernels *qn_engine_logits_kernels(const qn_engine *e);

@@ -115,17 +115,31 @@ int qn_engine_keeps_points(const qn_engine *e)
     return e->slots != NULL;
 }
 
+/* Has the ledger room for this, beside what is cached? */
+static int has_bytes(const qn_ledger *l, size_t need_bytes)
+{
+    qn_ledger_figures f = qn_ledger_get(l);
+    size_t free_bytes = f.limit ? f.limit - (f.total - f.held[QN_LEDGER_CACHE]) : SIZE_MAX;
+    if (f.limit && f.limit < f.total - f.held[QN_LEDGER_CACHE]) free_bytes = 0;
+    return need_bytes <= free_bytes;
+}
+
 int qn_engine_has_room(qn_engine *e, int64_t n_ids)
 {
-    qn_ledger_figures f = qn_ledger_get(e->device->ledger);
-    size_t free_bytes = f.limit ? f.limit - (f.total - f.held[QN_LEDGER_CACHE]) : SIZE_MAX, need_bytes = 0;
-    if (f.limit && f.limit < f.total - f.held[QN_LEDGER_CACHE]) free_bytes = 0;
+    size_t need_bytes[QN_PARTS] = {0};
     for (int i = 0; i < e->groups.n; i++) {
         int64_t window = e->groups.group[i].window, most = window && window < n_ids ? window : n_ids;
         int64_t n = most / QN_PAGE_TOKENS + 2;
         if (n > qn_pages_free_count(e->pages[i]) + qn_pages_kept_count(e->pages[i])) return 0;
-        need_bytes += (size_t)n * qn_pages_unit_bytes(e->pages[i]);
+        for (int k = 0; k < QN_PARTS; k++) {
+            const qn_device *d = qn_engine_part(e, (qn_part)k);
+            if (d) need_bytes[k] += (size_t)n * qn_pages_bytes_in(e->pages[i], d->ledger);
+        }
     }
     if (e->slots && qn_pages_free_count(e->slots) + qn_pages_kept_count(e->slots) < 1) return 0;
-    return need_bytes <= free_bytes;
+    for (int k = 0; k < QN_PARTS; k++) {
+        const qn_device *d = qn_engine_part(e, (qn_part)k);
+        if (d && !has_bytes(d->ledger, need_bytes[k])) return 0;
+    }
+    return 1;
 }

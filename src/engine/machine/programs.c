@@ -3,13 +3,27 @@
 
 enum { LOGITS_BYTES = 8 << 20 /* of one block of logits, unless there are more sequences */ };
 
+enum { PROGRAMS = 5 };
+
+/* The engine's programs become those of all, and all has those that it had. */
+static void exchange(qn_engine *e, qn_program *all[PROGRAMS])
+{
+    qn_program **own[PROGRAMS] = {&e->body, &e->head, &e->norm, &e->embed, &e->first};
+    for (int i = 0; i < PROGRAMS; i++) {
+        qn_program *p = *own[i];
+        *own[i] = all[i];
+        all[i] = p;
+    }
+}
+
 void qn_engine_free_programs(qn_engine *e)
 {
-    qn_program_free(e->body);
-    qn_program_free(e->head);
-    qn_program_free(e->norm);
-    e->body = e->head = e->norm = NULL;
+    qn_program *all[PROGRAMS] = {NULL};
+    exchange(e, all);
+    for (int i = 0; i < PROGRAMS; i++) qn_program_free(all[i]);
 }
+
+/* ---- inputs ------------------------------------------------------------------------------------------- */
 
 static qn_shape vector(qn_symbol symbol, int64_t extra)
 {
@@ -18,115 +32,207 @@ static qn_shape vector(qn_symbol symbol, int64_t extra)
     return s;
 }
 
-/* Where the programs' inputs lie, in the order in which make_programs makes them. */
+static qn_array *row_floats(qn_scope *s, int64_t width)
+{
+    return qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, &width));
+}
+
+/* What an embedding is made from. */
+static void add_ids(const qn_engine *e, qn_scope *s, qn_forward *f)
+{
+    f->ids = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
+    if (!e->config.vision.depth) return;
+    f->embeds = row_floats(s, e->config.hidden_size);
+    f->is_embed = row_floats(s, 1);
+}
+
+/* The inputs of layers beside their stream, in the order of bind_rows. */
+static void add_rows(const qn_engine *e, qn_scope *s, qn_part part, qn_forward *f)
+{
+    const int is_card = part == QN_PART_CARD;
+    f->positions = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
+    f->row_begin = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_S, 1));
+    for (int i = 0; i < e->groups.n; i++) {
+        int64_t width = 1 + e->table_size[i];
+        f->state[i] = is_card ? e->card.states[i] : e->states[i];
+        f->blocks[i] = qn_input(s, QN_DTYPE_I32, qn_shape_sym(QN_SYM_S, 1, &width));
+    }
+    f->recurrent = is_card ? e->card.recurrent : e->recurrent;
+    if (e->slots) {
+        f->slots = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_S, 0));
+        f->reset = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_S, 0));
+    }
+    if (e->config.rope_short_positions) f->is_long = row_floats(s, 1);
+    for (int i = 0; e->config.rope[0].mrope_section[0] && i < QN_ROPE_SECTIONS; i++)
+        f->rope_positions[i] = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
+    f->row_adapters = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
+}
+
+/* n: the number of the first of these inputs. */
+static void bind_rows(const qn_engine *e, qn_program *p, int n, qn_row_inputs *out)
+{
+    qn_row_inputs r = {.positions = qn_program_input(p, n), .row_begin = qn_program_input(p, n + 1)};
+    n += 2;
+    for (int i = 0; i < e->groups.n; i++) r.blocks[i] = qn_program_input(p, n++);
+    if (e->slots) {
+        r.slot_ids = qn_program_input(p, n++);
+        r.reset = qn_program_input(p, n++);
+    }
+    if (e->config.rope_short_positions) r.is_long = qn_program_input(p, n++);
+    for (int i = 0; e->config.rope[0].mrope_section[0] && i < QN_ROPE_SECTIONS; i++)
+        r.rope_positions[i] = qn_program_input(p, n++);
+    r.row_adapters = qn_program_input(p, n);
+    *out = r;
+}
+
+/* Where the programs' inputs lie, in the order in which they were made. */
 static void bind_inputs(qn_engine *e)
 {
-    int n = 3;
-    e->ids = qn_program_input(e->body, 0);
-    e->positions = qn_program_input(e->body, 1);
-    e->row_begin = qn_program_input(e->body, 2);
-    for (int i = 0; i < e->groups.n; i++) e->blocks[i] = qn_program_input(e->body, n++);
-    if (e->recurrent) {
-        e->slot_ids = qn_program_input(e->body, n++);
-        e->reset = qn_program_input(e->body, n++);
-    }
-    if (e->config.rope_short_positions) e->is_long = qn_program_input(e->body, n++);
-    for (int i = 0; e->config.rope[0].mrope_section[0] && i < QN_ROPE_SECTIONS; i++)
-        e->rope_positions[i] = qn_program_input(e->body, n++);
+    qn_program *from_ids = e->embed ? e->embed : e->body;
+    int n = 0;
+    e->ids = qn_program_input(from_ids, n++);
     if (e->config.vision.depth) {
-        e->embeds = qn_program_input(e->body, n++);
-        e->is_embed = qn_program_input(e->body, n++);
+        e->embeds = qn_program_input(from_ids, n++);
+        e->is_embed = qn_program_input(from_ids, n++);
     }
-    e->row_adapters = qn_program_input(e->body, n++);
+    if (!e->card.device) bind_rows(e, e->body, n, &e->rows);
+    for (int part = 0; e->card.device && part < QN_PARTS; part++) {
+        qn_program *layers = part == QN_PART_CARD ? e->first : e->body;
+        const int has_own = e->config.hidden_size_per_layer_input > 0;
+        e->card.hidden[part] = qn_program_input(layers, 0);
+        e->card.layer_inputs[part] = has_own ? qn_program_input(layers, 1) : NULL;
+        bind_rows(e, layers, 1 + has_own, &e->card.rows[part]);
+    }
     e->logit_rows = qn_program_input(e->head, 0);
     e->logit_adapters = qn_program_input(e->head, 1);
     e->norm_rows = qn_program_input(e->norm, 0);
     qn_engine_show_steps(e);
 }
 
-qn_status qn_engine_make_programs(qn_engine *e)
-{
-    qn_scope *s = qn_scope_new(e->device), *h = qn_scope_new(e->device), *n = qn_scope_new(e->device);
-    qn_status status = QN_E_NOMEM;
-    if (!s || !h || !n) goto out;
-    qn_forward f = {.config = &e->config,
-                    .parameters = e->parameters,
-                    .groups = &e->groups,
-                    .adapters = e->adapters,
-                    .context_size = e->info.context_size};
-    f.ids = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
-    f.positions = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
-    f.row_begin = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_S, 1));
-    for (int i = 0; i < e->groups.n; i++) {
-        int64_t width = 1 + e->table_size[i];
-        f.state[i] = e->states[i];
-        f.blocks[i] = qn_input(s, QN_DTYPE_I32, qn_shape_sym(QN_SYM_S, 1, &width));
-    }
-    f.recurrent = e->recurrent;
-    if (e->recurrent) {
-        f.slots = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_S, 0));
-        f.reset = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_S, 0));
-    }
-    if (e->config.rope_short_positions)
-        f.is_long = qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, (int64_t[]){1}));
-    for (int i = 0; e->config.rope[0].mrope_section[0] && i < QN_ROPE_SECTIONS; i++)
-        f.rope_positions[i] = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
-    if (e->config.vision.depth) {
-        f.embeds = qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, &e->config.hidden_size));
-        f.is_embed = qn_input(s, QN_DTYPE_F32, qn_shape_sym(QN_SYM_R, 1, (int64_t[]){1}));
-    }
-    f.row_adapters = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
-    qn_adapters_begin_programs(e->adapters);
-    qn_program_options o = {.name = "body",
-                            .max = {{e->info.max_rows, e->info.max_sequences, 0}},
-                            .precision = e->info.precision};
-    qn_array *hidden = qn_forward_body(s, &f);
-    if ((status = qn_program_new(s, &o, 1, &hidden, &e->body)) != QN_OK) goto out;
+/* ---- making ------------------------------------------------------------------------------------------- */
 
+static qn_forward forward_of(const qn_engine *e, qn_part part)
+{
+    return (qn_forward){.config = &e->config,
+                        .parameters = part == QN_PART_CARD ? e->card.parameters : e->parameters,
+                        .groups = &e->groups,
+                        .adapters = e->adapters,
+                        .context_size = e->info.context_size};
+}
+
+/* Of rows and sequences. */
+static qn_status make_rows_program(const qn_engine *e, qn_scope *s, const char *name, int n_outputs,
+                                   qn_array *const *outputs, qn_program **out)
+{
+    const qn_program_options o = {
+        .name = name, .max = {{e->info.max_rows, e->info.max_sequences, 0}}, .precision = e->info.precision};
+    return qn_program_new(s, &o, n_outputs, outputs, out);
+}
+
+/* From ids to the stream behind the last layer. */
+static qn_status make_body(qn_engine *e, qn_scope *s)
+{
+    qn_forward f = forward_of(e, QN_PART_OWN);
+    add_ids(e, s, &f);
+    add_rows(e, s, QN_PART_OWN, &f);
+    qn_array *hidden = qn_forward_body(s, &f);
+    return make_rows_program(e, s, "body", 1, &hidden, &e->body);
+}
+
+/* From ids to what the layers of all parts begin with. */
+static qn_status make_embed(qn_engine *e, qn_scope *s)
+{
+    qn_forward f = forward_of(e, QN_PART_OWN);
+    add_ids(e, s, &f);
+    qn_array *outputs[2];
+    outputs[0] = qn_forward_embed(s, &f, &outputs[1]);
+    return make_rows_program(e, s, "embed", e->config.hidden_size_per_layer_input > 0 ? 2 : 1, outputs,
+                             &e->embed);
+}
+
+/* The layers of a part. */
+static qn_status make_layers(qn_engine *e, qn_scope *s, qn_part part)
+{
+    const int64_t own = e->config.hidden_size_per_layer_input, n = e->config.num_hidden_layers;
+    const int is_card = part == QN_PART_CARD;
+    qn_forward f = forward_of(e, part);
+    qn_array *x = row_floats(s, e->config.hidden_size), *inputs = own ? row_floats(s, n * own) : NULL;
+    add_rows(e, s, part, &f);
+    x = qn_forward_layers(s, &f, x, inputs, is_card ? 0 : e->groups.border, is_card ? e->groups.border : n);
+    return make_rows_program(e, s, is_card ? "first" : "body", 1, &x, is_card ? &e->first : &e->body);
+}
+
+/* From rows of the stream to logits. */
+static qn_status make_head(qn_engine *e, qn_scope *s, qn_array *from)
+{
+    qn_forward f = forward_of(e, QN_PART_OWN);
+    qn_array *rows = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_L, 0));
     e->max_logit_rows = LOGITS_BYTES / (4 * e->config.vocab_size);
     if (e->max_logit_rows > QN_LOGIT_ROWS) e->max_logit_rows = QN_LOGIT_ROWS;
     if (e->max_logit_rows < e->info.max_sequences) e->max_logit_rows = e->info.max_sequences;
-    qn_shape hidden_shape = qn_shape_make(2, (int64_t[]){e->info.max_rows, e->config.hidden_size});
-    qn_array *from = qn_from_buffer(h, QN_DTYPE_F32, hidden_shape, qn_program_output_buffer(e->body, 0));
-    qn_array *rows = qn_input(h, QN_DTYPE_I32, vector(QN_SYM_L, 0));
-    f.row_adapters = qn_input(h, QN_DTYPE_I32, vector(QN_SYM_L, 0));
-    qn_array *logits = qn_forward_head(h, &f, from, rows);
-    qn_program_options ho = {
+    f.row_adapters = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_L, 0));
+    qn_array *logits = qn_forward_head(s, &f, from, rows);
+    const qn_program_options o = {
         .name = "head", .max = {{0, 0, e->max_logit_rows}}, .precision = e->info.precision};
-    if ((status = qn_program_new(h, &ho, 1, &logits, &e->head)) != QN_OK) goto out;
+    return qn_program_new(s, &o, 1, &logits, &e->head);
+}
 
-    from = qn_from_buffer(n, QN_DTYPE_F32, hidden_shape, qn_program_output_buffer(e->body, 0));
-    rows = qn_input(n, QN_DTYPE_I32, vector(QN_SYM_L, 0));
-    qn_array *normed = qn_forward_norm(n, &f, from, rows);
-    qn_program_options no = {.name = "norm", .max = {{0, 0, QN_NORM_ROWS}}, .precision = e->info.precision};
-    if ((status = qn_program_new(n, &no, 1, &normed, &e->norm)) != QN_OK) goto out;
-    if ((status = qn_adapters_check_programs(e->adapters)) != QN_OK) goto out;
-    bind_inputs(e);
-out:
+static qn_status make_norm(qn_engine *e, qn_scope *s, qn_array *from)
+{
+    qn_forward f = forward_of(e, QN_PART_OWN);
+    qn_array *rows = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_L, 0));
+    qn_array *normed = qn_forward_norm(s, &f, from, rows);
+    const qn_program_options o = {
+        .name = "norm", .max = {{0, 0, QN_NORM_ROWS}}, .precision = e->info.precision};
+    return qn_program_new(s, &o, 1, &normed, &e->norm);
+}
+
+typedef enum { BODY, EMBED, FIRST, REST, HEAD, NORM } program_kind;
+
+static qn_status make(qn_engine *e, program_kind kind)
+{
+    qn_scope *s = qn_scope_new(kind == FIRST ? e->card.device : e->device);
+    qn_array *hidden = NULL;
+    qn_status status = s ? QN_OK : QN_E_NOMEM;
+    if (s && (kind == HEAD || kind == NORM))
+        hidden = qn_from_buffer(s, QN_DTYPE_F32,
+                                qn_shape_make(2, (int64_t[]){e->info.max_rows, e->config.hidden_size}),
+                                qn_program_output_buffer(e->body, 0));
+    if (s)
+        status = kind == BODY    ? make_body(e, s)
+                 : kind == EMBED ? make_embed(e, s)
+                 : kind == FIRST ? make_layers(e, s, QN_PART_CARD)
+                 : kind == REST  ? make_layers(e, s, QN_PART_OWN)
+                 : kind == HEAD  ? make_head(e, s, hidden)
+                                 : make_norm(e, s, hidden);
     qn_scope_free(s);
-    qn_scope_free(h);
-    qn_scope_free(n);
     return status;
+}
+
+qn_status qn_engine_make_programs(qn_engine *e)
+{
+    static const program_kind whole[] = {BODY, HEAD, NORM}, divided[] = {EMBED, FIRST, REST, HEAD, NORM};
+    const program_kind *kinds = e->card.device ? divided : whole;
+    const size_t n = e->card.device ? sizeof divided / sizeof *divided : sizeof whole / sizeof *whole;
+    qn_adapters_begin_programs(e->adapters);
+    for (size_t i = 0; i < n; i++) QN_TRY(make(e, kinds[i]));
+    QN_TRY(qn_adapters_check_programs(e->adapters));
+    bind_inputs(e);
+    return QN_OK;
 }
 
 qn_status qn_engine_renew_programs(qn_engine *e)
 {
-    qn_program *body = e->body, *head = e->head, *norm = e->norm;
     if (!qn_adapters_want_programs(e->adapters)) return QN_OK;
     qn_ahead_discard(e);
-    e->body = e->head = e->norm = NULL;
+    qn_program *old[PROGRAMS] = {NULL};
+    exchange(e, old);
     qn_status status = qn_engine_make_programs(e);
-    if (status == QN_OK) {
-        qn_program_free(body);
-        qn_program_free(head);
-        qn_program_free(norm);
-        return QN_OK;
+    if (status != QN_OK) {
+        exchange(e, old);
+        bind_inputs(e);
     }
-    qn_engine_free_programs(e);
-    e->body = body;
-    e->head = head;
-    e->norm = norm;
-    bind_inputs(e);
+    for (int i = 0; i < PROGRAMS; i++) qn_program_free(old[i]);
     return status;
 }
 
@@ -134,8 +240,8 @@ qn_status qn_engine_renew_programs(qn_engine *e)
 static void see(void *user, const qn_probe_view *view)
 {
     qn_engine *e = user;
-    const qn_probe_rows rows = {view->sizes->v[QN_SYM_R], view->sizes->v[QN_SYM_S], e->ids, e->positions,
-                                e->row_begin};
+    const qn_probe_rows rows = {view->sizes->v[QN_SYM_R], view->sizes->v[QN_SYM_S], e->ids, e->rows.positions,
+                                e->rows.row_begin};
     qn_probes_see(&e->probes, &rows, view);
 }
 
@@ -156,9 +262,9 @@ void qn_engine_show_steps(qn_engine *e)
         wanted = wants;
         user = e;
     }
-    qn_program_set_probe(e->body, fn, wanted, user);
-    qn_program_set_probe(e->head, fn, wanted, user);
-    qn_program_set_probe(e->norm, fn, wanted, user);
+    qn_program *const all[PROGRAMS] = {e->body, e->head, e->norm, e->embed, e->first};
+    for (int i = 0; i < PROGRAMS; i++)
+        if (all[i]) qn_program_set_probe(all[i], fn, wanted, user);
 }
 
 void qn_engine_set_probe(qn_engine *e, qn_probe_fn *probe, void *user)

@@ -162,7 +162,7 @@ static void put_positions(qn_engine *e, const qn_sequence *s, int64_t index, int
 {
     int32_t p[QN_ROPE_SECTIONS];
     qn_images_positions(s->images, index, p);
-    for (int k = 0; k < QN_ROPE_SECTIONS; k++) e->rope_positions[k][row] = p[k];
+    for (int k = 0; k < QN_ROPE_SECTIONS; k++) e->rows.rope_positions[k][row] = p[k];
 }
 
 static void put_vector(qn_engine *e, const qn_sequence *s, int64_t index, int64_t row)
@@ -184,7 +184,7 @@ qn_status qn_engine_put_rows(qn_engine *e, const qn_feed *feed, int64_t first, i
     QN_TRY(qn_sequence_reserve(s, n));
     for (int i = 0; i < e->groups.n; i++) {
         const qn_block_table *t = &s->tables[i];
-        int32_t *row = e->blocks[i] + at * (1 + e->table_size[i]);
+        int32_t *row = e->rows.blocks[i] + at * (1 + e->table_size[i]);
         row[0] = (int32_t)t->base;
         memcpy(row + 1, t->ids, (size_t)t->n * sizeof *row);
     }
@@ -192,18 +192,18 @@ qn_status qn_engine_put_rows(qn_engine *e, const qn_feed *feed, int64_t first, i
         QN_TRY(qn_kept_ids_put(&s->kept, e->ledger, s->length, n, feed->ids + first));
     for (int64_t j = 0; j < n; j++) {
         e->ids[rows + j] = first + j < 0 ? s->kept.ids[s->length + j] : feed->ids[first + j];
-        e->positions[rows + j] = (int32_t)(s->length + j);
-        if (e->rope_positions[0]) put_positions(e, s, s->length + j, rows + j);
+        e->rows.positions[rows + j] = (int32_t)(s->length + j);
+        if (e->rows.rope_positions[0]) put_positions(e, s, s->length + j, rows + j);
         if (e->embeds) put_vector(e, s, s->length + j, rows + j);
-        if (e->is_long) e->is_long[rows + j] = s->is_long ? 1.0f : 0.0f;
-        if (e->row_adapters) e->row_adapters[rows + j] = s->adapter;
+        if (e->rows.is_long) e->rows.is_long[rows + j] = s->is_long ? 1.0f : 0.0f;
+        if (e->rows.row_adapters) e->rows.row_adapters[rows + j] = s->adapter;
     }
     if (e->slots) {
-        e->slot_ids[at] = s->slot;
-        e->reset[at] = s->length == 0;
+        e->rows.slot_ids[at] = s->slot;
+        e->rows.reset[at] = s->length == 0;
     }
-    e->row_begin[at] = (int32_t)rows;
-    e->row_begin[at + 1] = (int32_t)(rows + n);
+    e->rows.row_begin[at] = (int32_t)rows;
+    e->rows.row_begin[at + 1] = (int32_t)(rows + n);
     return QN_OK;
 }
 
@@ -364,7 +364,7 @@ qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn
             const qn_chunk_part *part = &e->parts[i];
             QN_TRY(qn_engine_put_rows(e, &feeds[part->feed], part->first, part->n, part->row, i));
         }
-        if (status == QN_OK && !taken) status = qn_program_run(e->body, &(qn_sizes){{rows, n_parts, 0}});
+        if (status == QN_OK && !taken) status = qn_engine_run_body(e, rows, n_parts);
         if (status != QN_OK) {
             lose_states(feeds, n_parts, e->parts);
             return status;
