@@ -42,7 +42,13 @@ static void check_whole(const qn_test_weights *m, const char *name)
                  {QN_NORM_PRE_FFN, QN_WEIGHT_FFN_NORM},
                  {QN_NORM_POST_FFN, QN_WEIGHT_POST_FFN_NORM}};
     int has_inputs = c->hidden_size_per_layer_input > 0;
+    const int n_streams = (int)c->altup_num_inputs - 1, n_most = QN_WEIGHT_ALTUP_OUT - QN_WEIGHT_ALTUP_IN;
     for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++) {
+        if (role >= QN_WEIGHT_ALTUP_IN) {
+            assert_int_equal(qn_weights_get(m->weights, (qn_weight_role)role, 0) != NULL,
+                             (role - QN_WEIGHT_ALTUP_IN) % n_most < n_streams);
+            continue;
+        }
         const int is_expected = role == QN_WEIGHT_FINAL_NORM_BIAS ? c->norm_bias
                                 : role == QN_WEIGHT_LM_HEAD_BIAS
                                     ? c->head_bias
