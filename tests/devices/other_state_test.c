@@ -353,7 +353,7 @@ static void compare_recurrent(const side *sides, const recurrent *r, const step 
 
 static void slots_of_one_world(const qn_test_pair *pair)
 {
-    recurrent r = {1 + roll(40), 1 + roll(4), 1 + roll(2), 0, 1 + roll(24), 1 + roll(24)};
+    recurrent r = {1 + roll(40), 1 + roll(4), 1 + roll(2), 0, 1 + roll(24), 1 + roll(24), 0, 0};
     r.heads = r.keys * (1 + roll(3));
     r.by_channel = (int)roll(2);
     r.additive = (int)roll(2);

@@ -175,21 +175,26 @@ qn_array *qn_forward_embed(qn_scope *s, const qn_forward *f, qn_array **layer_in
     return x;
 }
 
-qn_array *qn_forward_layers(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *layer_inputs,
-                            int64_t begin, int64_t end)
+static common make_common(qn_scope *s, const qn_forward *f)
+{
+    common all = {.layer_inputs = NULL};
+    qn_scope_prefix(s, "%s", "");
+    for (int i = 0; i < f->config->n_rope; i++) all.table[i] = rope_table(s, f, i);
+    all.query_scale = query_scale(s, f);
+    return all;
+}
+
+static qn_array *through_layers(qn_scope *s, const qn_forward *f, qn_array *x, common *all, int64_t begin,
+                                int64_t end)
 {
     const qn_model_config *c = f->config;
-    common all = {.layer_inputs = layer_inputs};
-    qn_scope_prefix(s, "%s", "");
-    for (int i = 0; i < c->n_rope; i++) all.table[i] = rope_table(s, f, i);
-    all.query_scale = query_scale(s, f);
-    if (c->altup_num_inputs) return over_streams(s, f, x, &all);
+    if (c->altup_num_inputs) return over_streams(s, f, x, all);
     for (int64_t i = begin; i < end; i++) {
         char name[32];
         snprintf(name, sizeof name, "hidden.%lld", (long long)i + 1);
         qn_scope_prefix(s, "layer.%lld.", (long long)i);
         qn_array *before = x;
-        x = layer(s, f, x, &all, i);
+        x = layer(s, f, x, all, i);
         if (f->checkpoint_layers && !gives_kv(c, i)) x = qn_checkpoint_from(s, before, x);
         qn_scope_prefix(s, "%s", "");
         x = qn_label(s, x, name);
@@ -197,10 +202,20 @@ qn_array *qn_forward_layers(qn_scope *s, const qn_forward *f, qn_array *x, qn_ar
     return x;
 }
 
+qn_array *qn_forward_layers(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *layer_inputs,
+                            int64_t begin, int64_t end)
+{
+    common all = make_common(s, f);
+    all.layer_inputs = layer_inputs;
+    return through_layers(s, f, x, &all, begin, end);
+}
+
+/* What lives as long as the step is made first: behind it the scratch memory is packed without a gap. */
 qn_array *qn_forward_body(qn_scope *s, const qn_forward *f)
 {
-    qn_array *layer_inputs, *x = qn_forward_embed(s, f, &layer_inputs);
-    return qn_forward_layers(s, f, x, layer_inputs, 0, f->config->num_hidden_layers);
+    common all = make_common(s, f);
+    qn_array *x = qn_forward_embed(s, f, &all.layer_inputs);
+    return through_layers(s, f, x, &all, 0, f->config->num_hidden_layers);
 }
 
 qn_array *qn_forward_norm(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows)
