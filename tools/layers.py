@@ -42,7 +42,7 @@ NAMES_TABLES_OF = {"device": "device/cpu device/cuda device/mlx"}
 # The sub-folders of a folder, with all in them: each may use those before it. "": the files of the folder itself.
 STOREYS = {
     "backend": ["text", "native", "mlx_lm", "mock", ""],
-    "base": ["", "json"],
+    "base": ["", "bytes", "json"],
     "cli": ["term", "options", "chat", "train", "constrain", "doctor", "commands", ""],
     "device/cpu/kernels": ["matmul", "attention", "vector", ""],
     "constrain": ["automaton", "grammar", "machine", "validate", "json", ""],

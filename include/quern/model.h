@@ -86,7 +86,7 @@ typedef struct {
     qn_dtype kv_dtype;
     int32_t quant_bits; /* bits of the type that holds most weights: 4 for q4_k, 16 for bf16 */
     int64_t num_layers, vocab_size, hidden_size;
-    int64_t gpu_layers;         /* of them on a card; 0: none, or the device has no memory of its own */
+    int64_t gpu_layers;         /* of them on a card; 0: none, or the device computes in the host's memory */
     int64_t num_parameters;     /* elements of all weights, a tied one once */
     int64_t context_size;       /* in force */
     int64_t model_context_size; /* the model's own; 0: it names none */

@@ -1,4 +1,4 @@
-/* Answers of families whose messages have headers: reasoning, content and calls are messages of their own.
+/* Answers of families whose messages have headers: reasoning, content and each call are separate messages.
  *
  *   prompt ...<|start|>assistant | <|channel|>analysis<|message|>Hm.<|end|><|start|>assistant to=functions.f...
  *             `open    `role       `header           `close      `next `open    `role      `header

@@ -6,7 +6,7 @@
 #ifndef QN_HUB_TRANSFER_H
 #define QN_HUB_TRANSFER_H
 
-#include "base/digest.h"
+#include "base/bytes/digest.h"
 #include "hub/net/session.h"
 
 typedef struct {

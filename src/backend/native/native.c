@@ -161,7 +161,7 @@ static qn_status native_set_device_memory_limit(void *model, size_t limit_bytes,
     qn_device *d = qn_engine_card(e);
     if (!d)
         return qn_fail(QN_E_UNSUPPORTED,
-                       "the device %s has no memory of its own: its limit is the memory limit",
+                       "the device %s computes in the host's memory: its limit is the memory limit",
                        qn_engine_get_info(e)->device);
     *old_bytes = qn_ledger_set_limit(d->ledger, limit_bytes);
     return QN_OK;

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/base64.h"
+#include "base/bytes/base64.h"
 #include "base/json/json.h"
 #include "base/mem.h"
 #include "base/utf8.h"

@@ -5,7 +5,7 @@
 #include "constrain/automaton/regex.h"
 #include "constrain/json/compiler.h"
 
-enum { PREFIX_MAX = 64 /* items with schemas of their own, where several contains hold */ };
+enum { PREFIX_MAX = 64 /* items that have a schema each, where several contains hold */ };
 
 void qn_items_of(const qn_compiler *k, const json_t *s, const json_t **prefix, const json_t **rest)
 {

@@ -19,7 +19,7 @@
 #include "constrain/machine/program.h"
 
 typedef enum {
-    QN_FRAME_TEXT,      /* a: dfa, b: state; ends without a byte of its own where it accepts */
+    QN_FRAME_TEXT,      /* a: dfa, b: state; ends where it accepts, and takes no byte for that */
     QN_FRAME_FREE,      /* a: scan, b: its state, e: may end: any text up to and with a mark */
     QN_FRAME_MARK,      /* a: marker, b: bytes of it read */
     QN_FRAME_LITERAL,   /* a: qn_literal, b: bytes read */

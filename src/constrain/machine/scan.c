@@ -7,7 +7,7 @@
 enum { SPECIAL = 0xff, MARK_BYTES_MAX = 4096, STATES_MAX = 60000 };
 
 /* The trie of the marks. State 0 is CLOSED, 1 is DEAD, 2 is the root; the marks that do not come first lie below
- * a root of their own, which is the start and falls back to the other. */
+ * a second root, which is the start and falls back to the first. */
 typedef struct {
     uint32_t n_states, n_classes;
     uint8_t class_of[256];

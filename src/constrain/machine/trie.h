@@ -18,7 +18,7 @@ typedef struct {
 
 /* Kinds of bytes in JSON strings, a bit each, so that whole subtrees of plain text are passed at once: small
  * letters one by one, capitals by two, and so on. First bytes of characters above ASCII that patterns often name
- * (spaces, line ends) have kinds of their own. */
+ * (spaces, line ends) have one kind each. */
 enum {
     QN_KIND_FIRST = 50,
     QN_KIND_INSIDE = 57, /* of a character, behind its first byte */

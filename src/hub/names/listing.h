@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "base/digest.h"
+#include "base/bytes/digest.h"
 #include "base/status.h"
 
 enum { QN_HUB_FILES_MAX = 10000 };

@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#include "base/digest.h"
+#include "base/bytes/digest.h"
 #include "base/status.h"
 
 typedef struct qn_partial qn_partial;

@@ -4,16 +4,16 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/config/altup_config.h"
-#include "model/config/experts_config.h"
+#include "model/config/blocks/altup_config.h"
+#include "model/config/blocks/experts_config.h"
+#include "model/config/blocks/latent_config.h"
+#include "model/config/blocks/xielu_config.h"
 #include "model/config/families.h"
 #include "model/config/fields.h"
 #include "model/config/gguf/gguf_config.h"
-#include "model/config/latent_config.h"
 #include "model/config/layer_config.h"
 #include "model/config/layer_list.h"
 #include "model/config/quantization.h"
-#include "model/config/xielu_config.h"
 
 /* Bounds of what files may ask for: far above any model, low enough that products of two fit in 63 bits. */
 enum {

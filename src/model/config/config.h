@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 #include "format/source/source.h"
-#include "model/config/vision_config.h"
+#include "model/config/blocks/vision_config.h"
 
 typedef enum {
     QN_HIDDEN_SILU,

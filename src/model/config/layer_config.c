@@ -5,12 +5,12 @@
 
 #include "base/json/json.h"
 #include "base/mem.h"
-#include "model/config/latent_config.h"
+#include "model/config/blocks/latent_config.h"
+#include "model/config/blocks/state_space_config.h"
 #include "model/config/layer_heads.h"
 #include "model/config/layer_list.h"
 #include "model/config/rope_long.h"
 #include "model/config/rope_params.h"
-#include "model/config/state_space_config.h"
 
 enum { LAYERS_MAX = 4096, POSITIONS_MAX = 2147483647, LABEL_MAX = 160 };
 

@@ -6,7 +6,7 @@
 
 #include <quern/generate.h>
 
-#include "model/config/image_config.h"
+#include "model/config/blocks/image_config.h"
 
 enum { QN_IMAGE_ASPECT_MAX = 200 };
 

@@ -5,9 +5,9 @@
 
 #include "base/checked.h"
 #include "base/mem.h"
+#include "model/config/blocks/xielu_config.h"
 #include "model/config/families.h"
 #include "model/config/quantization.h"
-#include "model/config/xielu_config.h"
 #include "model/weights/vision_roles.h"
 #include "model/weights/weight_experts.h"
 #include "model/weights/weight_heads.h"

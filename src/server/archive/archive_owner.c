@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "base/digest.h"
+#include "base/bytes/digest.h"
 #include "server/archive/archive.h"
 
 void qn_archive_name_owner(const char *key, char owner[QN_ARCHIVE_OWNER_MAX])

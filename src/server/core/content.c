@@ -3,7 +3,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "base/base64.h"
+#include "base/bytes/base64.h"
 #include "base/mem.h"
 #include "media/picture.h"
 #include "server/core/message.h"

@@ -1,5 +1,5 @@
 /* POST /v1/embeddings. */
-#include "base/base64.h"
+#include "base/bytes/base64.h"
 #include "base/json/json_write.h"
 #include "server/core/tasks/embedding.h"
 #include "server/core/write.h"

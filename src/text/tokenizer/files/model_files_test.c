@@ -8,7 +8,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "base/base64.h"
+#include "base/bytes/base64.h"
 #include "base/mem.h"
 #include "text/tokenizer/files/sentencepiece.h"
 #include "text/tokenizer/files/tiktoken.h"

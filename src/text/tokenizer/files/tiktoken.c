@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base64.h"
+#include "base/bytes/base64.h"
 #include "base/json/json_write.h"
 #include "base/mem.h"
 #include "text/tokenizer/split/byte_level.h"

@@ -6,7 +6,7 @@
 
 #include <quern/log.h>
 
-#include "base/base64.h"
+#include "base/bytes/base64.h"
 #include "base/mem.h"
 #include "text/tokenizer/files/tiktoken.h"
 

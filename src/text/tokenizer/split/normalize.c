@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "base/base64.h"
+#include "base/bytes/base64.h"
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/utf8.h"

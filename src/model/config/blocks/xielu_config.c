@@ -1,4 +1,4 @@
-#include "model/config/xielu_config.h"
+#include "model/config/blocks/xielu_config.h"
 
 #include <math.h>
 #include <stdio.h>

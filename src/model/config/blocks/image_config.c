@@ -1,4 +1,4 @@
-#include "model/config/image_config.h"
+#include "model/config/blocks/image_config.h"
 
 #include "model/config/fields.h"
 

@@ -1,6 +1,6 @@
 /* The fields of alternating updates, LAuReL and sparse gates (Gemma 3n). */
-#ifndef QN_MODEL_CONFIG_ALTUP_CONFIG_H
-#define QN_MODEL_CONFIG_ALTUP_CONFIG_H
+#ifndef QN_MODEL_CONFIG_BLOCKS_ALTUP_CONFIG_H
+#define QN_MODEL_CONFIG_BLOCKS_ALTUP_CONFIG_H
 
 #include "model/config/config.h"
 #include "model/config/fields.h"

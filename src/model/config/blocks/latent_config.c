@@ -1,4 +1,4 @@
-#include "model/config/latent_config.h"
+#include "model/config/blocks/latent_config.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* Reading what a model's description says of its experts. */
-#ifndef QN_MODEL_CONFIG_EXPERTS_CONFIG_H
-#define QN_MODEL_CONFIG_EXPERTS_CONFIG_H
+#ifndef QN_MODEL_CONFIG_BLOCKS_EXPERTS_CONFIG_H
+#define QN_MODEL_CONFIG_BLOCKS_EXPERTS_CONFIG_H
 
 #include "model/config/config.h"
 #include "model/config/families.h"

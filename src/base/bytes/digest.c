@@ -1,4 +1,4 @@
-#include "base/digest.h"
+#include "base/bytes/digest.h"
 
 #include <stdio.h>
 #include <string.h>

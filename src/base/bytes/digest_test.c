@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "base/digest.h"
+#include "base/bytes/digest.h"
 #include "base/mem.h"
 
 static void expect(qn_digest_kind kind, const void *bytes, size_t n, const char *hex)

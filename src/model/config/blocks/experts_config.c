@@ -1,4 +1,4 @@
-#include "model/config/experts_config.h"
+#include "model/config/blocks/experts_config.h"
 
 #include <stddef.h>
 #include <string.h>

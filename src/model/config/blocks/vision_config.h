@@ -3,11 +3,11 @@
  * (row and column) that turn a half of each head's pairs each, an MLP without a gate; at its end the
  * merge_size^2 patches of a token become one vector of the model's own width. Immutable after reading: any
  * thread. */
-#ifndef QN_MODEL_CONFIG_VISION_CONFIG_H
-#define QN_MODEL_CONFIG_VISION_CONFIG_H
+#ifndef QN_MODEL_CONFIG_BLOCKS_VISION_CONFIG_H
+#define QN_MODEL_CONFIG_BLOCKS_VISION_CONFIG_H
 
+#include "model/config/blocks/image_config.h"
 #include "model/config/fields.h"
-#include "model/config/image_config.h"
 
 typedef enum { QN_VISION_QUICK_GELU, QN_VISION_GELU, QN_VISION_GELU_TANH, QN_VISION_SILU } qn_vision_act;
 

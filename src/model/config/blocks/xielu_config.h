@@ -1,6 +1,6 @@
 /* The numbers of the activation xIELU, four a layer: files have them beside the weights. Read by config.c. */
-#ifndef QN_MODEL_CONFIG_XIELU_CONFIG_H
-#define QN_MODEL_CONFIG_XIELU_CONFIG_H
+#ifndef QN_MODEL_CONFIG_BLOCKS_XIELU_CONFIG_H
+#define QN_MODEL_CONFIG_BLOCKS_XIELU_CONFIG_H
 
 #include "format/source/source.h"
 #include "model/config/config.h"

@@ -1,8 +1,8 @@
 /* SHA-256 and SHA-1 of bytes that come in pieces. SHA-256 is what the Hub and Ollama say of large files; git's
  * SHA-1 is what the Hub says of small ones. Both are checks of transfers here, no signatures. One thread per
  * digest; nothing is allocated. */
-#ifndef QN_BASE_DIGEST_H
-#define QN_BASE_DIGEST_H
+#ifndef QN_BASE_BYTES_DIGEST_H
+#define QN_BASE_BYTES_DIGEST_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Reading of what config.json says of multi-head latent attention. */
-#ifndef QN_MODEL_CONFIG_LATENT_CONFIG_H
-#define QN_MODEL_CONFIG_LATENT_CONFIG_H
+#ifndef QN_MODEL_CONFIG_BLOCKS_LATENT_CONFIG_H
+#define QN_MODEL_CONFIG_BLOCKS_LATENT_CONFIG_H
 
 #include "model/config/config.h"
 #include "model/config/fields.h"

@@ -1,4 +1,4 @@
-#include "model/config/vision_config.h"
+#include "model/config/blocks/vision_config.h"
 
 #include <string.h>
 

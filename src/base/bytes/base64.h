@@ -1,6 +1,6 @@
 /* Base64 (RFC 4648, section 4): bytes as text of A-Z a-z 0-9 + / with padding. Any thread. */
-#ifndef QN_BASE_BASE64_H
-#define QN_BASE_BASE64_H
+#ifndef QN_BASE_BYTES_BASE64_H
+#define QN_BASE_BYTES_BASE64_H
 
 #include "base/buf.h"
 

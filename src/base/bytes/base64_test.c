@@ -7,7 +7,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "base/base64.h"
+#include "base/bytes/base64.h"
 
 static const struct {
     const char *bytes, *text;

@@ -1,7 +1,7 @@
 /* How pictures become patches of a vision tower, out of preprocessor_config.json, which lies beside the
  * model: sizes and the values of pixels. image_processor.h does it. Immutable after reading: any thread. */
-#ifndef QN_MODEL_CONFIG_IMAGE_CONFIG_H
-#define QN_MODEL_CONFIG_IMAGE_CONFIG_H
+#ifndef QN_MODEL_CONFIG_BLOCKS_IMAGE_CONFIG_H
+#define QN_MODEL_CONFIG_BLOCKS_IMAGE_CONFIG_H
 
 #include "format/source/source.h"
 

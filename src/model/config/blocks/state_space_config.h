@@ -1,6 +1,6 @@
 /* The fields of Mamba-2's state space. */
-#ifndef QN_MODEL_CONFIG_STATE_SPACE_CONFIG_H
-#define QN_MODEL_CONFIG_STATE_SPACE_CONFIG_H
+#ifndef QN_MODEL_CONFIG_BLOCKS_STATE_SPACE_CONFIG_H
+#define QN_MODEL_CONFIG_BLOCKS_STATE_SPACE_CONFIG_H
 
 #include "model/config/families.h"
 

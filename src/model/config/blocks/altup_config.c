@@ -1,4 +1,4 @@
-#include "model/config/altup_config.h"
+#include "model/config/blocks/altup_config.h"
 
 #include <math.h>
 

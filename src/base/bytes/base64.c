@@ -1,4 +1,4 @@
-#include "base/base64.h"
+#include "base/bytes/base64.h"
 
 #include <stdint.h>
 

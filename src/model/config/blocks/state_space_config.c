@@ -1,4 +1,4 @@
-#include "model/config/state_space_config.h"
+#include "model/config/blocks/state_space_config.h"
 
 #include <math.h>
 #include <string.h>
