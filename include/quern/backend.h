@@ -100,6 +100,9 @@ typedef struct {
      * begins behind the reasoning. The caller closes *out. generation_open gets these. */
     qn_status (*constraint_fit)(void *model, const qn_prompt *prompt, qn_constraint *constraint,
                                 qn_constraint **out);
+    /* NULL: the backend refuses generations with prompt_logprobs. */
+    qn_status (*generation_get_prompt_token)(void *generation, int64_t row, int64_t position,
+                                             qn_prompt_token *out);
 } qn_backend;
 
 /* Adds a backend. The structure is borrowed and must live as long as the process uses it. Buffers that it

@@ -136,6 +136,12 @@ typedef struct {
     int logprobs;           /* every token tells its log-probability */
     int32_t n_top_logprobs; /* and those of the so many likeliest; 0 to QN_TOP_LOGPROBS_MAX, above 0 needs
                                logprobs */
+    /* The tokens of the prompts tell their log-probabilities, too (qn_generation_get_prompt_token), and those of the
+     * so many likeliest; n_prompt_top_logprobs: 0 to QN_TOP_LOGPROBS_MAX, above 0 needs prompt_logprobs. Nothing of
+     * such a prompt comes from a cached prefix. QN_E_ARG: the prompt fills the context; QN_E_UNSUPPORTED: it has
+     * pictures. */
+    int prompt_logprobs;
+    int32_t n_prompt_top_logprobs;
     /* Prompts that begin like one computed before are not computed anew as far as that goes; no bit depends
      * on it. no_prefix_cache: this generation neither uses nor leaves such prefixes. cache_salt: only
      * generations of the same salt share them; NULL: "". */
@@ -258,6 +264,16 @@ typedef struct {
     int32_t n_top;
 } qn_token;
 
+/* A token of a prompt, with prompt_logprobs. */
+typedef struct {
+    int32_t id;
+    float logprob; /* as in qn_top_logprob, behind the tokens before it; NaN at position 0 */
+    int32_t rank;  /* 1: the likeliest token there, the lower id on a tie; 0 at position 0 */
+    /* Of the n_top likeliest in falling order, the lower id first on a tie; valid until qn_generation_close. */
+    const qn_top_logprob *top;
+    int32_t n_top;
+} qn_prompt_token;
+
 typedef struct {
     int64_t n_prompt_tokens, n_generated_tokens; /* of all rows */
     int64_t n_cached_tokens;      /* of the prompts', those that were not computed but came from prefixes */
@@ -300,6 +316,10 @@ QN_API qn_status qn_generation_poll(qn_generation *generation, qn_token *out, in
 QN_API void qn_generation_cancel(qn_generation *generation);
 /* Counts and times so far, and the seed; also after the end. */
 QN_API qn_status qn_generation_get_stats(const qn_generation *generation, qn_generation_stats *out);
+/* The token of a row's prompt at a position, once an event of the row was given: prompt_logprobs asks for it. QN_E_ARG:
+ * it was not asked for, the prompt has no such token, or it is not computed. QN_E_UNSUPPORTED: the backend has none. */
+QN_API qn_status qn_generation_get_prompt_token(const qn_generation *generation, int64_t row,
+                                                int64_t position, qn_prompt_token *out);
 /* Frees the generation and its place. NULL is accepted. */
 QN_API void qn_generation_close(qn_generation *generation);
 

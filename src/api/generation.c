@@ -89,6 +89,8 @@ qn_status qn_generation_open(qn_model *model, const qn_prompt *prompt, const qn_
     QN_TRY(check_options(&o));
     if (o.seed == 0) o.seed = qn_sampler_fresh_seed();
     o.rotate |= model->rotates;
+    if (o.prompt_logprobs && !model->backend->generation_get_prompt_token)
+        return qn_backend_fail_missing(model->backend, "log-probabilities of prompts");
     qn_conversation *own = NULL;
     qn_prompt normal;
     qn_generation *g = NULL;
@@ -249,6 +251,23 @@ qn_status qn_generation_get_stats(const qn_generation *generation, qn_generation
         status = qn_backend_fail_missing(g->model->backend, "statistics");
     else
         status = g->model->backend->generation_get_stats(g->object, out);
+    end_call(g);
+    return status;
+}
+
+qn_status qn_generation_get_prompt_token(const qn_generation *generation, int64_t row, int64_t position,
+                                         qn_prompt_token *out)
+{
+    qn_generation *g = (qn_generation *)generation; /* only its lock is touched */
+    if (!g || !out) return qn_fail(QN_E_ARG, "qn_generation_get_prompt_token: an argument is NULL");
+    QN_TRY(begin_call(g, 1));
+    qn_status status = QN_OK;
+    if (!g->model)
+        status = fail_closed();
+    else if (!g->model->backend->generation_get_prompt_token)
+        status = qn_backend_fail_missing(g->model->backend, "log-probabilities of prompts");
+    else
+        status = g->model->backend->generation_get_prompt_token(g->object, row, position, out);
     end_call(g);
     return status;
 }

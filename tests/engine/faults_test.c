@@ -88,7 +88,9 @@ typedef struct {
     int64_t n[ROWS];
     int32_t ids[ROWS][TOKENS];
     float logprobs[ROWS][TOKENS];
-    qn_status all, handle;
+    qn_status all, handle, scored;
+    float of_prompt[PREFIX + OWN];
+    int32_t n_scored;
     uint64_t logits[PREFIX], handle_logits; /* hashes */
 } result;
 
@@ -144,12 +146,30 @@ static void generate(qn_model *model, result *out)
     qn_generation_close(g);
 }
 
+/* A prompt that has log-probabilities: each of its rows is wanted, and none twice. */
+static void score(qn_model *model, result *out)
+{
+    int32_t ids[PREFIX + OWN];
+    qn_generation *g = NULL;
+    qn_token t;
+    make_ids(ids, PREFIX + OWN, 1);
+    const qn_generate_options o = {.max_tokens = 1, .ignore_eos = 1, .prompt_logprobs = 1};
+    qn_test_ok(
+        qn_generation_open(model, &(qn_prompt){.rows = &(qn_ids){ids, PREFIX + OWN}, .n_rows = 1}, &o, &g));
+    do out->scored = qn_generation_next(g, &t);
+    while (t.end == QN_END_NONE);
+    for (qn_prompt_token p; qn_generation_get_prompt_token(g, 0, out->n_scored, &p) == QN_OK; out->n_scored++)
+        if (out->n_scored) out->of_prompt[out->n_scored] = p.logprob;
+    qn_generation_close(g);
+}
+
 static void work(qn_model *model, const qn_cache *from, float *logits, int64_t vocab, result *out)
 {
     int32_t ids[PREFIX];
     qn_cache *next = NULL;
     memset(out, 0, sizeof *out);
     generate(model, out);
+    score(model, out);
     make_ids(ids, PREFIX, 5);
     taking t = {.vocab = vocab, .out = out};
     out->all = qn_model_logits(model, &(qn_ids){ids, PREFIX}, 1, NULL, take_logits, &t);
@@ -171,6 +191,10 @@ static void check(const result *got, const result *want, int64_t k, int may_fail
         assert_memory_equal(got->logprobs[r], want->logprobs[r],
                             (size_t)got->n[r] * sizeof got->logprobs[r][0]);
     }
+    if (got->scored != QN_OK && !(may_fail & 1 << (ROWS + 1)))
+        fail_msg("pass %d: a prompt: %s", (int)k, qn_status_name(got->scored));
+    if (got->scored == QN_OK) assert_int_equal(got->n_scored, PREFIX + OWN);
+    assert_memory_equal(got->of_prompt, want->of_prompt, (size_t)got->n_scored * sizeof *got->of_prompt);
     if (got->all != QN_OK && !(may_fail & 1 << ROWS))
         fail_msg("pass %d: logits: %s", (int)k, qn_status_name(got->all));
     if (got->all == QN_OK) assert_memory_equal(got->logits, want->logits, sizeof got->logits);
@@ -243,7 +267,7 @@ static void each_pass(void **state)
         has_gone_wrong = broken.n_runs >= k;
         mend(model);
         /* Without a known prefix there is nothing to blame logits that are no numbers on. */
-        check(&got, &want, k, s->for_good ? 7 : s->what == NO_NUMBERS ? 6 : 0);
+        check(&got, &want, k, s->for_good ? 15 : s->what == NO_NUMBERS ? 14 : 0);
         n_failed += got.rows[0] != QN_OK || got.rows[1] != QN_OK || got.all != QN_OK || got.handle != QN_OK;
         check_nothing_held(model);
         work(model, from, logits, info.vocab_size, &got); /* with what it has left */

@@ -172,6 +172,10 @@ void qn_test_request_make(const qn_test_world *w, uint64_t seed, const qn_test_r
     choose_sampling(r, &d, w->id_end);
     choose_steps(r, &(qn_test_draws){.seed = seed + 50021}, w->id_end);
     choose_place(r, &d);
+    qn_test_draws of_prompt = {.seed = seed + 70001};
+    r->o.prompt_logprobs = chance(&of_prompt, 4);
+    if (r->o.prompt_logprobs)
+        r->o.n_prompt_top_logprobs = (int32_t)qn_test_draw(&of_prompt, QN_TEST_TOP_MAX + 1);
 }
 
 /* ---- running ---- */
@@ -202,6 +206,35 @@ static int may_fail(const run *x, qn_status status)
     return (x->how & QN_TEST_MAY_FAIL) && status == QN_E_NOMEM;
 }
 
+static void mix(uint64_t *sum, const void *bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        *sum = (*sum ^ ((const unsigned char *)bytes)[i]) * UINT64_C(0x100000001b3);
+}
+
+/* A sum of all figures of a row's prompt, once its first event is there. A row that was ended before has none. */
+static int take_prompt(run *x, int64_t i_row)
+{
+    const qn_test_request *r = x->r;
+    uint64_t sum = UINT64_C(0xcbf29ce484222325);
+    for (int64_t i = 0; i < r->rows[i_row].n_ids; i++) {
+        qn_prompt_token t;
+        if (qn_generation_get_prompt_token(x->g, i_row, i, &t) != QN_OK)
+            return x->out->rows[i_row].end != QN_END_NONE || fail(x, "qn_generation_get_prompt_token");
+        if (t.id != r->rows[i_row].ids[i] || (i && (t.n_top != r->o.n_prompt_top_logprobs || t.rank < 1))) {
+            qn_buf_printf(x->why,
+                          "row %lld: the prompt's token %lld has the id %d, %d likeliest ones, rank %d",
+                          (long long)i_row, (long long)i, (int)t.id, (int)t.n_top, (int)t.rank);
+            return 0;
+        }
+        if (i) mix(&sum, &t.logprob, sizeof t.logprob);
+        mix(&sum, &t.rank, sizeof t.rank);
+        for (int32_t k = 0; k < t.n_top; k++) mix(&sum, &t.top[k], sizeof t.top[k]);
+    }
+    x->out->rows[i_row].prompt_sum = sum;
+    return 1;
+}
+
 /* Takes an event over; 0: it must not have come. */
 static int take(run *x, const qn_token *t, qn_status status)
 {
@@ -222,6 +255,7 @@ static int take(run *x, const qn_token *t, qn_status status)
     row->text_bytes += t->text_bytes;
     row->end = t->end;
     row->status = status;
+    if (x->r->o.prompt_logprobs && !row->n && !take_prompt(x, t->row)) return 0;
     if (t->end != QN_END_NONE) return status == QN_OK || may_fail(x, status) || fail(x, "a row failed");
     if (t->position != x->r->rows[t->row].n_ids + row->n) {
         qn_buf_printf(x->why, "row %lld: token %lld has the position %lld", (long long)t->row,
@@ -301,6 +335,10 @@ int qn_test_request_run(qn_model *model, const qn_test_request *r, unsigned how,
 
 static int row_agrees(const qn_test_row *e, const qn_test_row *g, int is_whole, qn_buf *why)
 {
+    if (e->prompt_sum && g->prompt_sum && e->prompt_sum != g->prompt_sum) {
+        qn_buf_puts(why, "log-probabilities of the prompt");
+        return 0;
+    }
     for (int64_t i = 0; i < g->n; i++) {
         if (i >= e->n || g->ids[i] != e->ids[i]) {
             qn_buf_printf(why, "token %lld of %lld is %d, expected %d of %lld", (long long)i, (long long)g->n,

@@ -50,6 +50,7 @@ typedef struct {
     float logprobs[QN_TEST_ANSWER_MAX];
     qn_top_logprob top[QN_TEST_ANSWER_MAX][QN_TEST_TOP_MAX];
     int32_t n_top[QN_TEST_ANSWER_MAX];
+    uint64_t prompt_sum;         /* of the figures of its prompt; 0: not asked for, or ended before */
     char text[QN_TEST_TEXT_MAX]; /* no block, so that allocations may fail meanwhile */
     size_t text_bytes;
     qn_end end; /* QN_END_NONE: closed before it came */

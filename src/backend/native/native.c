@@ -423,6 +423,12 @@ static qn_status native_generation_get_stats(void *generation, qn_generation_sta
     return QN_OK;
 }
 
+static qn_status native_generation_get_prompt_token(void *generation, int64_t row, int64_t position,
+                                                    qn_prompt_token *out)
+{
+    return qn_run_get_prompt_token(((native_generation *)generation)->run, row, position, out);
+}
+
 static void note_speeds(const native_generation *g)
 {
     qn_generation_stats stats;
@@ -487,6 +493,7 @@ const qn_backend qn_backend_native = {
     .generation_next = native_generation_next,
     .generation_poll = native_generation_poll,
     .generation_get_stats = native_generation_get_stats,
+    .generation_get_prompt_token = native_generation_get_prompt_token,
     .generation_close = native_generation_close,
     .adapter_load = native_adapter_load,
     .adapter_unload = native_adapter_unload,

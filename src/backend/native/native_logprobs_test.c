@@ -9,6 +9,7 @@
 #include <quern/quern.h>
 #include <string.h>
 
+#include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 
 enum { TOKENS = 20, ROWS = 5, TOP = 4 };
@@ -141,6 +142,127 @@ static void test_of_raw_logits(void **state)
     qn_model_close(&model);
 }
 
+/* ---- of prompts ---- */
+
+enum { LONG = 90 };
+
+typedef struct {
+    int64_t n_vocab, n;
+    const int32_t *ids;
+    qn_prompt_token want[LONG];
+    qn_top_logprob top[LONG][TOP];
+} prompt_figures;
+
+/* The definitions, in double precision. */
+static qn_status take_row(void *user, int64_t row, int64_t position, int64_t n, const float *logits)
+{
+    prompt_figures *f = user;
+    for (int64_t i = position; i < position + n && i + 1 < f->n; i++, logits += f->n_vocab) {
+        qn_prompt_token *t = &f->want[i + 1];
+        const float own = logits[f->ids[i + 1]];
+        double sum = 0;
+        t->rank = 1;
+        for (int64_t j = 0; j < f->n_vocab; j++) {
+            sum += exp((double)logits[j]);
+            t->rank += logits[j] > own || (logits[j] == own && j < f->ids[i + 1]);
+            for (int k = 0; k < TOP; k++) /* sorted by insertion, as logits */
+                if (t->n_top == k || logits[j] > f->top[i + 1][k].logprob) {
+                    memmove(&f->top[i + 1][k + 1], &f->top[i + 1][k],
+                            (size_t)(TOP - 1 - k) * sizeof(qn_top_logprob));
+                    f->top[i + 1][k] = (qn_top_logprob){(int32_t)j, logits[j]};
+                    if (t->n_top < TOP) t->n_top++;
+                    break;
+                }
+        }
+        t->logprob = own - (float)log(sum);
+        for (int k = 0; k < TOP; k++) f->top[i + 1][k].logprob -= (float)log(sum);
+    }
+    return QN_OK;
+}
+
+static qn_generation *open_prompt(qn_model *model, const prompt_figures *f, int has_logprobs)
+{
+    qn_generation *g = NULL;
+    const qn_ids row = {f->ids, f->n};
+    const qn_prompt prompt = {.rows = &row, .n_rows = 1};
+    const qn_generate_options o = {.max_tokens = 3,
+                                   .ignore_eos = 1,
+                                   .prompt_logprobs = has_logprobs,
+                                   .n_prompt_top_logprobs = has_logprobs ? TOP : 0};
+    if (qn_generation_open(model, &prompt, &o, &g) != QN_OK) fail_msg("%s", qn_last_error());
+    return g;
+}
+
+static void check_prompt(qn_generation *g, const prompt_figures *f)
+{
+    qn_prompt_token t;
+    assert_int_equal(qn_generation_get_prompt_token(g, 0, 0, &t), QN_OK);
+    assert_true(t.id == f->ids[0] && isnan(t.logprob) && t.rank == 0 && t.n_top == 0);
+    for (int64_t i = 1; i < f->n; i++) {
+        assert_int_equal(qn_generation_get_prompt_token(g, 0, i, &t), QN_OK);
+        assert_int_equal(t.id, f->ids[i]);
+        assert_int_equal(t.rank, f->want[i].rank);
+        assert_true(fabs((double)(t.logprob - f->want[i].logprob)) < 1e-4);
+        assert_int_equal(t.n_top, TOP);
+        for (int k = 0; k < TOP; k++) {
+            assert_int_equal(t.top[k].id, f->top[i][k].id);
+            assert_true(fabs((double)(t.top[k].logprob - f->top[i][k].logprob)) < 1e-4);
+        }
+        if (t.rank <= TOP) assert_int_equal(t.top[t.rank - 1].id, t.id);
+    }
+    assert_int_equal(qn_generation_get_prompt_token(g, 0, f->n, &t), QN_E_ARG);
+    assert_int_equal(qn_generation_get_prompt_token(g, 1, 0, &t), QN_E_ARG);
+}
+
+/* They are those of the model's logits, also where the prompt is in the cache; the next prompt may come from there. */
+static void test_prompt(void **state)
+{
+    static const int64_t lengths[] = {1, 2, 9, LONG};
+    static int32_t ids[LONG];
+    static prompt_figures f;
+    qn_model *model = open_model(1);
+    qn_model_info info;
+    qn_token t;
+    qn_prompt_token none;
+    qn_test_ok(qn_model_get_info(model, &info));
+    for (int i = 0; i < LONG; i++) ids[i] = 1 + (i * 37 + i * i) % ((int32_t)info.vocab_size - 1);
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+        f = (prompt_figures){.n_vocab = info.vocab_size, .n = lengths[l], .ids = ids};
+        const qn_logits_options all = {.no_prefix_cache = 1};
+        qn_test_ok(qn_model_logits(model, &(qn_ids){ids, f.n}, 1, &all, take_row, &f));
+        for (int turn = 0; turn < 3; turn++) {
+            qn_generation_stats stats;
+            qn_generation *g = open_prompt(model, &f, turn < 2);
+            assert_int_equal(qn_generation_get_prompt_token(g, 0, 0, &none), QN_E_ARG);
+            qn_test_ok(qn_generation_next(g, &t));
+            if (turn < 2)
+                check_prompt(g, &f);
+            else
+                assert_int_equal(qn_generation_get_prompt_token(g, 0, 0, &none), QN_E_ARG);
+            while (t.end == QN_END_NONE) qn_test_ok(qn_generation_next(g, &t));
+            if (turn < 2) check_prompt(g, &f);
+            qn_test_ok(qn_generation_get_stats(g, &stats));
+            assert_int_equal(stats.n_cached_tokens > 0, turn == 2 && f.n > 1);
+            qn_generation_close(g);
+        }
+    }
+    qn_model_close(&model);
+}
+
+static void test_refused_prompts(void **state)
+{
+    qn_model *model = NULL;
+    qn_generation *g = NULL;
+    int32_t ids[16] = {0};
+    const qn_model_options small = {.context_size = 16};
+    qn_test_ok(qn_model_open(qn_test_need_fixture("models/llama"), &small, &model));
+    const qn_prompt prompt = {.rows = &(qn_ids){ids, 16}, .n_rows = 1};
+    qn_generate_options o = {.prompt_logprobs = 1};
+    assert_int_equal(qn_generation_open(model, &prompt, &o, &g), QN_E_ARG);
+    assert_non_null(strstr(qn_last_error(), "the prompt of 16 tokens fills the context"));
+    qn_model_close(&model);
+}
+
 static void test_refused(void **state)
 {
     qn_generation *g = NULL;
@@ -158,8 +280,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_company),
-        cmocka_unit_test(test_of_raw_logits),
+        cmocka_unit_test(test_any_company), cmocka_unit_test(test_of_raw_logits),
+        cmocka_unit_test(test_prompt),      cmocka_unit_test(test_refused_prompts),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -136,6 +136,22 @@ static qn_status make_form(qn_run *r, qn_request *q, int64_t i_row, const qn_gen
     return qn_form_new(c, o->alternative, &ends, q->sampler, &q->form);
 }
 
+/* The last row of the prompt must be computed: its token is drawn. */
+static qn_status make_prompt_logprobs(const row *w, qn_request *q, const qn_generate_options *o)
+{
+    if (!o->prompt_logprobs) return QN_OK;
+    if (q->images)
+        return qn_fail(QN_E_UNSUPPORTED, "prompt_logprobs: a prompt with pictures has no log-probabilities");
+    if (w->end == QN_END_LENGTH)
+        return qn_fail(
+            QN_E_ARG,
+            "prompt_logprobs: the prompt of %lld tokens fills the context; it must leave room for one",
+            (long long)q->n_prompt);
+    if (w->end != QN_END_NONE)
+        return qn_fail(QN_E_UNSUPPORTED, "prompt_logprobs: the form of the answer leaves nothing to draw");
+    return qn_prompt_logprobs_new(q->ids[0], q->n_prompt, o->n_prompt_top_logprobs, &q->prompt_logprobs);
+}
+
 /* What a row works with is made before the first step, so that a step allocates nothing of its own. */
 static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt, const qn_generate_options *o)
 {
@@ -177,10 +193,11 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
     w->stop.set = r->stop_set;
     if (r->model.tokenizer) QN_TRY(qn_token_stream_new(r->model.tokenizer, 0, &w->decoder));
     const int is_over = q->form && qn_form_is_over(q->form);
-    if (!is_over && ids.n_ids < q->room) return QN_OK;
-    w->end = is_over ? QN_END_STOP : QN_END_LENGTH; /* nothing may come, or nothing fits behind it */
-    atomic_init(&q->is_unwanted, 1);
-    return QN_OK;
+    if (is_over || ids.n_ids >= q->room) {
+        w->end = is_over ? QN_END_STOP : QN_END_LENGTH; /* nothing may come, or nothing fits behind it */
+        atomic_init(&q->is_unwanted, 1);
+    }
+    return make_prompt_logprobs(w, q, o);
 }
 
 static qn_status make_rows(qn_run *r, const qn_run_prompt *prompt, const qn_generate_options *o)
@@ -450,6 +467,19 @@ void qn_run_get_stats(const qn_run *r, qn_generation_stats *out)
     if (decode_ns > 0) out->decode_tokens_per_sec = (double)n_decoded / (decode_ns * 1e-9);
 }
 
+qn_status qn_run_get_prompt_token(const qn_run *r, int64_t i_row, int64_t position, qn_prompt_token *out)
+{
+    if (i_row < 0 || i_row >= r->n_rows || position < 0 || position >= r->requests[i_row].n_prompt)
+        return qn_fail(QN_E_ARG, "the prompt has no token at row %lld, position %lld", (long long)i_row,
+                       (long long)position);
+    const qn_request *q = &r->requests[i_row];
+    if (!q->prompt_logprobs) return qn_fail(QN_E_ARG, "the generation was opened without prompt_logprobs");
+    if ((!r->rows[i_row].n_given && !is_done(r, i_row)) ||
+        !qn_prompt_logprobs_get(q->prompt_logprobs, position, out))
+        return qn_fail(QN_E_ARG, "the prompt of row %lld is not computed", (long long)i_row);
+    return QN_OK;
+}
+
 static void free_run(qn_client *client)
 {
     qn_run *r = (qn_run *)client;
@@ -458,6 +488,7 @@ static void free_run(qn_client *client)
         qn_request *q = &r->requests[i];
         qn_adapters_release(qn_engine_adapters(r->model.engine), q->adapter);
         qn_form_free(q->form);
+        qn_prompt_logprobs_free(q->prompt_logprobs);
         qn_sampler_free(q->sampler);
         qn_images_free(q->images);
         qn_ledger_release(qn_engine_ledger(r->model.engine), QN_LEDGER_OTHER, q->held_bytes);

@@ -43,6 +43,8 @@ qn_status qn_run_open(const qn_run_model *model, const qn_run_prompt *prompt,
 qn_status qn_run_next(qn_run *r, qn_token *out);
 /* The same, if there is one already: *is_there 0 otherwise. */
 qn_status qn_run_poll(qn_run *r, qn_token *out, int *is_there);
+/* As qn_generation_get_prompt_token. */
+qn_status qn_run_get_prompt_token(const qn_run *r, int64_t row, int64_t position, qn_prompt_token *out);
 void qn_run_get_stats(const qn_run *r, qn_generation_stats *out);
 /* Gives sequences and places back. NULL is accepted. */
 void qn_run_close(qn_run *r);

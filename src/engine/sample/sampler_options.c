@@ -25,9 +25,13 @@ static qn_status check_additions(const qn_generate_options *o)
     QN_TRY(check_range("presence_penalty", o->presence_penalty, -2, 2));
     QN_TRY(check_range("frequency_penalty", o->frequency_penalty, -2, 2));
     QN_TRY(check_range("n_top_logprobs", o->n_top_logprobs, 0, QN_TOP_LOGPROBS_MAX));
+    QN_TRY(check_range("n_prompt_top_logprobs", o->n_prompt_top_logprobs, 0, QN_TOP_LOGPROBS_MAX));
     QN_TRY(check_range("n_draft", o->n_draft, 0, QN_DRAFT_TOKENS_MAX));
     if (o->n_top_logprobs && !o->logprobs)
         return qn_fail(QN_E_ARG, "n_top_logprobs is %d, but logprobs is off", (int)o->n_top_logprobs);
+    if (o->n_prompt_top_logprobs && !o->prompt_logprobs)
+        return qn_fail(QN_E_ARG, "n_prompt_top_logprobs is %d, but prompt_logprobs is off",
+                       (int)o->n_prompt_top_logprobs);
     if (o->n_logit_bias > QN_LOGIT_BIAS_MAX)
         return qn_fail(QN_E_ARG, "logit_bias: %zu tokens, at most %d are allowed", o->n_logit_bias,
                        (int)QN_LOGIT_BIAS_MAX);

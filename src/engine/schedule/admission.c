@@ -126,6 +126,8 @@ static int should_wait(qn_scheduler *s, qn_request *r)
             r->n_shared = shared_ids(a, r);
             if (r->n_shared == r->n_ids) r->n_shared--; /* the last id's logits are wanted */
             if (!r->sampler && r->logits_from < r->n_shared) r->n_shared = r->logits_from;
+            const int64_t wanted = qn_prompt_logprobs_wanted(r->prompt_logprobs);
+            if (wanted >= 0 && wanted < r->n_shared) r->n_shared = wanted;
         }
         if (r->n_shared < done + WORTH_WAITING && !(is_awaited && r->n_shared >= a->shared_end)) continue;
         if (!a->shared_end || a->shared_end > r->n_shared || a->shared_end <= done)

@@ -75,6 +75,8 @@ static qn_status start(qn_scheduler *s, qn_request *r)
     qn_sequence_set_images(r->sequence, r->images);
     if (r->sampler) qn_sequence_set_any_thread(r->sequence); /* each draws by itself */
     int64_t most = r->n_ids - 1;
+    const int64_t wanted = qn_prompt_logprobs_wanted(r->prompt_logprobs);
+    if (wanted >= 0) most = wanted;
     if (!r->sampler && r->evaluate && r->logits_from < most) most = r->logits_from;
     r->n_attached = 0;
     if (!r->no_cache && !r->begins_anew && !r->images) {
@@ -146,9 +148,10 @@ static void feed(qn_scheduler *s, qn_request *r, int64_t from, int64_t n, int64_
 {
     qn_logits_wish wish = QN_LOGITS_NONE;
     if (r->sampler)
-        wish = n_ahead || (n_certain && r->logprobs) ? QN_LOGITS_ALL
-               : from + n >= r->n_ids                ? QN_LOGITS_LAST
-                                                     : QN_LOGITS_NONE;
+        wish = n_ahead || (n_certain && r->logprobs) || qn_prompt_logprobs_wanted(r->prompt_logprobs) >= 0
+                   ? QN_LOGITS_ALL
+               : from + n >= r->n_ids ? QN_LOGITS_LAST
+                                      : QN_LOGITS_NONE;
     else if (r->evaluate && from >= r->logits_from)
         wish = r->hidden ? QN_LOGITS_HIDDEN : QN_LOGITS_ALL;
     else if (r->evaluate && !r->hidden && from + n == r->n_ids && r->logits_from == r->n_ids - 1)
@@ -231,7 +234,7 @@ static int is_decoding(const qn_request *r)
  * are wanted that no row of a prompt gives. */
 static int64_t certain_of_prompt(qn_scheduler *s, qn_request *r, int64_t room)
 {
-    if (!r->sampler || r->logprobs || qn_engine_keeps_points(s->engine)) return 0;
+    if (!r->sampler || r->logprobs || r->prompt_logprobs || qn_engine_keeps_points(s->engine)) return 0;
     const int64_t n = qn_request_put_certain(r, s->engine, 0);
     return n < room ? n : room;
 }

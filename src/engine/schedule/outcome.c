@@ -87,6 +87,22 @@ static void take_certain_row(const qn_scheduler *s, qn_request *r, int64_t i, co
     r->message = qn_strdup(qn_last_error());
 }
 
+/* The row of a position of the prompt that is not its last: the log-probabilities of what follows there are taken
+ * unless they were before, when the request had to begin again. */
+static void note_prompt_row(const qn_scheduler *s, qn_request *r, int64_t position, const float *logits)
+{
+    qn_logprobs l;
+    if (r->step_status != QN_OK || position != qn_prompt_logprobs_wanted(r->prompt_logprobs)) return;
+    qn_status status = qn_logprobs_read(qn_engine_logits_kernels(s->engine), logits,
+                                        qn_engine_config(s->engine)->vocab_size, &l);
+    if (status == QN_OK)
+        status = qn_prompt_logprobs_note(r->prompt_logprobs, &l, *qn_request_id_at(r, position + 1));
+    if (status == QN_OK) return;
+    r->is_bad = status == QN_E_INTERNAL;
+    r->step_status = qn_fail_prefix(status, "position %lld", (long long)position);
+    r->message = qn_strdup(qn_last_error());
+}
+
 /* Of n rows of logits, where -inf is a token that cannot come, or of hidden states. */
 static int are_numbers(const qn_scheduler *s, const qn_request *r, int64_t n, const float *values)
 {
@@ -113,7 +129,9 @@ qn_status qn_batch_take_logits(void *user, int64_t i_feed, int64_t first, int64_
     if (r->sampler) {
         const int64_t n_vocab = qn_engine_config(s->engine)->vocab_size, row = first_row(s, i_feed) + first;
         for (int64_t i = 0; i < n; i++) {
-            if (r->n_certain)
+            if (row + i < 0)
+                note_prompt_row(s, r, r->n_ids - 1 + row + i, logits + i * n_vocab);
+            else if (r->n_certain)
                 take_certain_row(s, r, row + i, logits + i * n_vocab);
             else if (qn_request_wants_row(r, first + i))
                 draw(s, r, logits + i * n_vocab);
@@ -269,6 +287,11 @@ static void drop_guess(qn_feed *feed, qn_request *r)
 /* Something was computed, but its logits never came: the step failed behind it. */
 static int has_lost_logits(const qn_request *r, const qn_feed *rest)
 {
+    if (r->prompt_logprobs && rest->logits == QN_LOGITS_ALL && !r->n_certain && !r->n_ahead) {
+        const int64_t wanted = qn_prompt_logprobs_wanted(r->prompt_logprobs),
+                      length = qn_sequence_length(r->sequence);
+        return (wanted >= 0 && wanted < length) || (rest->n_ids <= 0 && !r->n_drawn && length == r->n_ids);
+    }
     if (r->sampler && r->n_certain && rest->logits == QN_LOGITS_ALL)
         return !r->n_drawn && rest->ids - r->ids + r->ids_base - (r->n_ids - 1) > r->n_noted;
     if (r->sampler) return rest->n_ids <= 0 && !r->n_drawn && rest->logits == QN_LOGITS_LAST;

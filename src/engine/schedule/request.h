@@ -15,6 +15,7 @@
 #include "engine/schedule/drafter.h"
 #include "engine/schedule/form.h"
 #include "engine/schedule/inbox.h"
+#include "engine/schedule/prompt_logprobs.h"
 #include "engine/schedule/ring.h"
 
 typedef struct qn_request qn_request;
@@ -68,6 +69,9 @@ struct qn_request {
     qn_form *form; /* of the owner, the leader's from submit to done; NULL: the answer is free */
     int logprobs;
     int32_t n_top; /* of a ring made for so many */
+    /* Of the prompt: its rows of logits are computed, so none of them comes from the prefix tree. Of the owner, the
+     * leader's until the first token is published or the request is done; NULL: they are not asked for. */
+    qn_prompt_logprobs *prompt_logprobs;
     qn_draft *
         draft; /* engine/schedule/speculate.h; owned by the request, the leader's. NULL: nothing is guessed */
     int64_t n_draft;     /* most guessed ids of a step */
