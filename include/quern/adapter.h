@@ -33,6 +33,7 @@ typedef struct {
     int32_t rank;       /* the largest */
     int64_t n_matrices; /* of the model that it changes */
     size_t size_bytes;  /* in memory */
+    int is_default;     /* requests that name no adapter use it */
 } qn_adapter_info;
 
 /* Waits for the current step, and makes others wait while it reads. All or nothing. QN_E_NOT_FOUND: there is

@@ -126,6 +126,17 @@ static void write_device_memory(const qn_server *s, qn_buf *b)
                 (double)m.free_bytes);
 }
 
+static void write_adapters(const qn_server *s, qn_buf *b)
+{
+    qn_adapter_info info;
+    size_t n_bytes = 0;
+    int64_t n = 0;
+    if (!s->model) return;
+    for (; qn_adapter_get_info(s->model, n, &info) == QN_OK; n++) n_bytes += info.size_bytes;
+    write_gauge(b, "quern_adapters", "Adapters that are loaded.", (double)n);
+    write_gauge(b, "quern_adapters_bytes", "Memory of the adapters.", (double)n_bytes);
+}
+
 static void write_memory(const qn_server *s, qn_buf *b)
 {
     qn_memory m;
@@ -155,6 +166,7 @@ void qn_route_metrics(qn_exchange *ex)
     write_engine(ex->server, &b);
     write_memory(ex->server, &b);
     write_device_memory(ex->server, &b);
+    write_adapters(ex->server, &b);
     if (b.status != QN_OK) {
         qn_api_fail_status(&error, b.status);
         qn_exchange_fail(ex, &error);

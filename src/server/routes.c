@@ -1,6 +1,7 @@
 #include "server/routes.h"
 #include "server/core/api/about.h"
 
+#include "server/admin/admin.h"
 #include "server/anthropic/anthropic.h"
 #include "server/files/files.h"
 #include "server/llama/llama.h"
@@ -30,6 +31,5 @@ static const qn_route own[] = {
 static const qn_route_table own_table = {own, sizeof own / sizeof *own, qn_openai_error_write, NULL};
 
 const qn_route_table *const qn_server_tables[QN_SERVER_TABLES] = {
-    &qn_openai_routes, &qn_responses_routes, &qn_anthropic_routes,
-    &qn_ollama_routes, &qn_llama_routes,     &qn_files_routes,
-    &own_table};
+    &qn_openai_routes, &qn_responses_routes, &qn_anthropic_routes, &qn_ollama_routes,
+    &qn_llama_routes,  &qn_files_routes,     &qn_admin_routes,     &own_table};

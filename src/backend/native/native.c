@@ -327,7 +327,8 @@ static qn_status native_adapter_get_info(void *model, int64_t i_adapter, qn_adap
                              .scale = about.scale,
                              .rank = about.rank,
                              .n_matrices = about.n_matrices,
-                             .size_bytes = about.size_bytes};
+                             .size_bytes = about.size_bytes,
+                             .is_default = about.is_default};
     snprintf(out->name, sizeof out->name, "%s", about.name);
     snprintf(out->path, sizeof out->path, "%s", about.path);
     qn_free(about.path);

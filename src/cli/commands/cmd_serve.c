@@ -2,6 +2,7 @@
 #include <math.h>
 #include <quern/quern.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
 #include "cli/command.h"
@@ -30,7 +31,7 @@ typedef struct {
     const char *path; /* of the model */
     const char *prompt_cache;
     int keeps; /* the prompt cache may be written: qn_prompt_cache_load */
-    const char *model_name, *key_file;
+    const char *model_name, *key_file, *admin_key_file, *adapter_folder;
     int32_t port, parallel, max_queue, read_timeout_s;
     double ping_s;
     qn_arg_list listen, keys, hosts, origins;
@@ -58,6 +59,11 @@ static const qn_arg serve_args[] = {
      "API key that clients must send; may be repeated. Other users of the machine can see it; "
      "--api-key-file hides it"},
     {"--api-key-file", 0, QN_ARG_TEXT, AT(key_file), 0, 0, "FILE", "file with API keys, one per line"},
+    {"--admin-key-file", 0, QN_ARG_TEXT, AT(admin_key_file), 0, 0, "FILE",
+     "file with admin keys, one per line: keys for routes that change the server; without this flag they are "
+     "refused"},
+    {"--adapter-folder", 0, QN_ARG_TEXT, AT(adapter_folder), 0, 0, "DIR",
+     "folder of adapters that clients with an admin key may load by POST /v1/adapters"},
     {"--allow-host", 0, QN_ARG_LIST, AT(hosts), 0, 0, "NAME",
      "host name that requests may use, besides localhost and IP addresses; may be repeated"},
     {"--cors-origin", 0, QN_ARG_LIST, AT(origins), 0, 0, "ORIGIN",
@@ -123,6 +129,12 @@ static qn_status read_keys(const char *path, qn_buf *text, const char **keys, si
         keys[(*n)++] = line;
     }
     return *n > before ? QN_OK : qn_fail(QN_E_ARG, "%s: the file has no key", path);
+}
+
+static int is_folder(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
 static qn_status open_model(void *user, qn_model **out)
@@ -193,9 +205,9 @@ int qn_cmd_serve(int argc, char **argv)
                        .store_days = STORE_DAYS,
                        .file_bytes = file_bytes_max,
                        .body_max_bytes = body_bytes_max};
-    const char *keys[KEYS_MAX];
-    qn_buf key_text = {0}, name = {0};
-    size_t n_keys = 0;
+    const char *keys[2 * KEYS_MAX];
+    qn_buf key_text = {0}, admin_text = {0}, name = {0};
+    size_t n_keys = 0, n_admin_keys = 0;
     int n, code;
     if (qn_args_parse(&qn_serve_spec, &o, argc, argv, &o.path, &n, &code)) return code;
     if (!n) o.path = o.load.o.backend && strcmp(o.load.o.backend, "mock") == 0 ? "mock" : QN_SEED;
@@ -207,8 +219,15 @@ int qn_cmd_serve(int argc, char **argv)
     if (o.store_bytes < store_bytes_min) return qn_args_fail("serve", "--store-limit: must be at least 1M");
     if (!o.file_bytes) return qn_args_fail("serve", "--max-file: 0 bytes are too few");
     if (o.model_name && !o.model_name[0]) return qn_args_fail("serve", "--model-name: the name is empty");
+    if (o.adapter_folder && !o.admin_key_file)
+        return qn_args_fail("serve",
+                            "--adapter-folder: needs --admin-key-file, since only admins load adapters");
+    if (o.adapter_folder && !is_folder(o.adapter_folder))
+        return qn_args_fail("serve", "--adapter-folder: %s is not a folder", o.adapter_folder);
     if (o.verbose) qn_log_set_level(QN_LOG_INFO);
     qn_status status = o.key_file ? read_keys(o.key_file, &key_text, keys, &n_keys) : QN_OK;
+    if (status == QN_OK && o.admin_key_file)
+        status = read_keys(o.admin_key_file, &admin_text, keys + n_keys, &n_admin_keys);
     if (status == QN_OK && !o.model_name) {
         name_model(strcmp(o.path, QN_SEED) ? o.path : "seed", &name);
         status = name.status;
@@ -225,6 +244,7 @@ int qn_cmd_serve(int argc, char **argv)
                                           .port = o.port,
                                           .api_keys = keys,
                                           .n_api_keys = n_keys,
+                                          .n_admin_keys = n_admin_keys,
                                           .allowed_hosts = o.hosts.items,
                                           .n_allowed_hosts = o.hosts.n,
                                           .cors_origins = o.origins.items,
@@ -233,6 +253,7 @@ int qn_cmd_serve(int argc, char **argv)
                                           .read_timeout_ms = (int64_t)o.read_timeout_s * 1000,
                                           .ping_ms = (int64_t)ceil(o.ping_s * 1000)},
                                  .model_name = o.model_name,
+                                 .adapter_folder = o.adapter_folder,
                                  .allow_template_kwargs = !o.no_template_kwargs,
                                  .strict_model = o.strict_model,
                                  .lenient = o.lenient,
@@ -256,6 +277,7 @@ int qn_cmd_serve(int argc, char **argv)
     code = status == QN_OK ? QN_EXIT_OK : status == QN_E_CANCELLED ? QN_EXIT_INTERRUPTED : qn_out_fail();
     qn_load_end(&o.load);
     qn_buf_free(&key_text);
+    qn_buf_free(&admin_text);
     qn_buf_free(&name);
     return code;
 }

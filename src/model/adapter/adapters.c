@@ -179,6 +179,7 @@ qn_status qn_adapters_about(qn_adapters *a, int64_t i, qn_adapter_about *out)
         if (a->adapters[id].state != SHOWN || i-- > 0) continue;
         qn_adapter_about about = a->adapters[id].about;
         about.path = qn_strdup(about.path);
+        about.is_default = id == a->default_id;
         status = about.path ? QN_OK : QN_E_NOMEM;
         if (about.path) *out = about;
         break;

@@ -26,6 +26,7 @@ typedef struct {
     int32_t rank; /* the largest */
     size_t size_bytes;
     uint64_t fingerprint; /* a hash of all factors, as they are used */
+    int is_default;       /* qn_adapters_hold gives it to those who name none */
 } qn_adapter_about;
 
 /* All three must outlive *out. */

@@ -73,7 +73,7 @@ void qn_completion_drop_background(qn_server *s);
 void qn_completion_open(qn_completion *c);
 /* Compiles the constraints of the request's answers into its options. Returns 0, or the HTTP status of a refusal. */
 int qn_completion_constrain(qn_completion *c);
-/* The name of a model, "NAME" or "NAME+ADAPTER", with "none" for the model alone where it has adapters;
+/* The name of a model, "NAME", "NAME+ADAPTER" or "ADAPTER", with "none" for the model alone where it has adapters;
  * *adapter is borrowed from it, NULL: the default. Returns 0, or the HTTP status of a refusal. Any thread. */
 int qn_completion_check_model(const qn_server *s, const char *model, const char **adapter,
                               qn_api_error *error);

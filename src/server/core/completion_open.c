@@ -29,13 +29,14 @@ int qn_completion_check_model(const qn_server *s, const char *model, const char 
 {
     const size_t n = strlen(s->options->model_name);
     const int is_part = model && strncmp(model, s->options->model_name, n) == 0 && model[n] == '+';
+    const char *part = is_part ? model + n + 1 : model;
     qn_adapter_info info;
     int64_t n_adapters = 0;
     *adapter = NULL;
     if (!model || strcmp(model, s->options->model_name) == 0) return 0;
     for (; qn_adapter_get_info(s->model, n_adapters, &info) == QN_OK; n_adapters++)
-        if (is_part && strcmp(info.name, model + n + 1) == 0) *adapter = model + n + 1;
-    if (is_part && n_adapters && strcmp(model + n + 1, "none") == 0) *adapter = model + n + 1;
+        if (strcmp(info.name, part) == 0) *adapter = part;
+    if (is_part && n_adapters && strcmp(part, "none") == 0) *adapter = part;
     if (*adapter) return 0;
     return qn_api_fail(error, 404, "model_not_found", "model", "this server has no model '%s'; it has '%s'%s",
                        model, s->options->model_name,

@@ -100,6 +100,8 @@ typedef struct {
     json_t *history;         /* owned: what came before the input. NULL: nothing */
     const char *input_file_id, *endpoint, *completion_window; /* of a batch */
     const json_t *metadata;
+    const char *adapter_name, *adapter_path; /* of an adapter to be loaded or unloaded; NULL: not given */
+    double adapter_scale;
     const json_t *input;     /* embeddings, decisions */
     const json_t *questions; /* decisions */
     int truncates;           /* embeddings: texts that are too long are cut */

@@ -414,7 +414,7 @@ static int check_head(qn_connection *c, qn_exchange *ex, qn_api_error *error)
     snprintf(ex->query, sizeof ex->query, "%s", h->query);
     if (found.table) ex->table = found.table;
     int is_preflight = c->server->options->n_cors_origins && strcmp(h->method, "OPTIONS") == 0 && found.table;
-    static const qn_route preflight = {.is_open = 1};
+    static const qn_route preflight = {.access = QN_ACCESS_OPEN};
     int refused = qn_guard_check(c->server, h, is_preflight ? &preflight : ex->route, &ex->key, error);
     c->has_key = ex->key >= 0;
     if (refused || is_preflight) return refused;

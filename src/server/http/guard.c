@@ -44,22 +44,33 @@ static const char *bearer(const qn_http *h)
     return value && strncasecmp(value, scheme, sizeof scheme - 1) == 0 ? value + sizeof scheme - 1 : NULL;
 }
 
-static int check_key(const qn_http_server *s, const qn_http *h, int *key, qn_api_error *error)
+static int check_key(const qn_http_server *s, const qn_http *h, const qn_route *route, int *key,
+                     qn_api_error *error)
 {
     const char *shown = bearer(h), *other = qn_http_get(h, "x-api-key");
-    if (!s->options->n_api_keys) return 0;
+    const size_t n_keys = s->options->n_api_keys, n_all = n_keys + s->options->n_admin_keys;
+    const int is_admin = route && route->access == QN_ACCESS_ADMIN;
+    if (is_admin && n_all == n_keys)
+        return qn_api_fail(
+            error, 403, "no_admin_key", NULL,
+            "this route changes the server, so it needs an admin key, and the server has none: "
+            "start it with --admin-key-file FILE");
+    if (!is_admin && !n_keys) return 0;
     /* Anthropic's clients send an empty one where they have a token instead. */
     if (other && !*other) other = NULL;
     if (!shown && !other)
         return qn_api_fail(error, 401, "missing_api_key", NULL,
-                           "this server needs an API key: send the header Authorization: Bearer KEY, or "
-                           "x-api-key: KEY");
+                           "%s needs an %s key: send the header Authorization: Bearer KEY, or "
+                           "x-api-key: KEY",
+                           is_admin ? "this route" : "this server", is_admin ? "admin" : "API");
     if (shown && other && !qn_guard_same(shown, other))
         return qn_api_fail(error, 401, "invalid_api_key", NULL,
                            "the headers Authorization and x-api-key have different keys");
     if (!shown) shown = other;
-    for (size_t i = 0; i < s->options->n_api_keys; i++)
+    for (size_t i = 0; i < n_all; i++)
         if (qn_guard_same(shown, s->options->api_keys[i])) *key = (int)i;
+    if (is_admin && *key >= 0 && (size_t)*key < n_keys)
+        return qn_api_fail(error, 403, "not_admin", NULL, "the key is not an admin key (--admin-key-file)");
     return *key >= 0 ? 0 : qn_api_fail(error, 401, "invalid_api_key", NULL, "the API key is not valid");
 }
 
@@ -72,7 +83,7 @@ int qn_guard_check(const qn_http_server *s, const qn_http *h, const qn_route *ro
         return qn_api_fail(
             error, 403, "unknown_host", NULL,
             "the request's host name is not one of this server's (--allow-host NAME allows one)");
-    return route && route->is_open ? 0 : check_key(s, h, key, error);
+    return route && route->access == QN_ACCESS_OPEN ? 0 : check_key(s, h, route, key, error);
 }
 
 /* ---- pages of other origins (CORS) --------------------------------------------------------------------- */

@@ -15,6 +15,8 @@ typedef struct {
     int port;       /* of all addresses; 0: any that is free */
     const char *const *api_keys;
     size_t n_api_keys; /* 0: none is asked for; on a loopback address alone */
+    size_t
+        n_admin_keys; /* behind those in api_keys; they open what the others open, too. 0: nothing is administered */
     const char *const *allowed_hosts;
     size_t n_allowed_hosts; /* besides localhost and addresses */
     const char *const *cors_origins;

@@ -18,11 +18,18 @@ typedef struct {
 /* What /openapi.json says of a route: core/api/about.h. */
 typedef struct qn_route_about qn_route_about;
 
+/* Which key a route asks for. */
+enum {
+    QN_ACCESS_KEY,  /* any, if the server has keys */
+    QN_ACCESS_OPEN, /* none */
+    QN_ACCESS_ADMIN /* an admin key in any case */
+};
+
 typedef struct {
     /* A path that ends with '/' stands for all below it. "{NAME}" stands for one segment. */
     const char *method, *path;
     void (*handle)(qn_exchange *ex);
-    int is_open;     /* asks for no key */
+    int access;      /* QN_ACCESS_... */
     int needs_model; /* 503 while there is none, or the server is draining */
     const qn_route_about *about;
     const qn_body_sink *sink; /* NULL: `handle` gets the whole body */

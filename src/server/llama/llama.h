@@ -23,6 +23,7 @@ void qn_route_llama_embedding(qn_exchange *ex);
 void qn_route_llama_props(qn_exchange *ex);
 void qn_route_llama_slots(qn_exchange *ex);
 void qn_route_llama_version(qn_exchange *ex);
+void qn_route_llama_adapters(qn_exchange *ex);
 /* What changes a running server: 501. */
 void qn_route_llama_refused(qn_exchange *ex);
 

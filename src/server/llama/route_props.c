@@ -1,4 +1,4 @@
-/* GET /props, /slots and /version: what the server is, and how busy. */
+/* GET /props, /slots, /lora-adapters and /version: what the server is, and how busy. */
 #include <string.h>
 
 #include "base/json/json_write.h"
@@ -79,6 +79,24 @@ void qn_route_llama_slots(qn_exchange *ex)
     reply(ex, &b);
 }
 
+/* The scale is that of requests that name no adapter. */
+void qn_route_llama_adapters(qn_exchange *ex)
+{
+    qn_adapter_info info;
+    qn_buf b = {0};
+    qn_json_open(&b, '[');
+    for (int64_t i = 0; qn_adapter_get_info(ex->server->model, i, &info) == QN_OK; i++) {
+        qn_json_open(&b, '{');
+        qn_json_put_int(&b, "id", i);
+        /* Where the file lies is not the client's business. */
+        qn_json_put_text(&b, "path", info.name);
+        qn_json_put_real(&b, "scale", info.is_default ? (double)info.scale : 0);
+        qn_json_close(&b, '}');
+    }
+    qn_json_close(&b, ']');
+    reply(ex, &b);
+}
+
 void qn_route_llama_version(qn_exchange *ex)
 {
     qn_buf b = {0};
@@ -91,7 +109,12 @@ void qn_route_llama_version(qn_exchange *ex)
 void qn_route_llama_refused(qn_exchange *ex)
 {
     qn_api_error error;
-    if (strcmp(ex->path, "/props") == 0)
+    if (strcmp(ex->path, "/lora-adapters") == 0)
+        qn_api_fail(&error, 501, "not_supported", NULL,
+                    "scales are not changed while requests run: POST /v1/adapters loads an adapter with a "
+                    "scale, and a "
+                    "request chooses one adapter by its field model");
+    else if (strcmp(ex->path, "/props") == 0)
         qn_api_fail(&error, 501, "not_supported", NULL,
                     "properties are not changed over HTTP: options of quern serve set them");
     else

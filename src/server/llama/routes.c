@@ -27,6 +27,7 @@ static const qn_route_about about_embedding = {
 static const qn_route_about about_props = {.summary = "Tells defaults and limits"};
 static const qn_route_about about_slots = {.summary = "Tells how many sequences are busy"};
 static const qn_route_about about_version = {.summary = "Tells the version of the program"};
+static const qn_route_about about_adapters = {.summary = "Lists the adapters with the scales in force"};
 static const qn_route_about about_refused = {
     .summary = "Is refused: the server has one cache and fixed settings", .status = 501};
 
@@ -41,6 +42,8 @@ static const qn_route routes[] = {
     {"POST", "/props", qn_route_llama_refused, 0, 0, &about_refused, NULL},
     {"GET", "/slots", qn_route_llama_slots, 0, 1, &about_slots, NULL},
     {"POST", "/slots/", qn_route_llama_refused, 0, 0, &about_refused, NULL},
+    {"GET", "/lora-adapters", qn_route_llama_adapters, 0, 1, &about_adapters, NULL},
+    {"POST", "/lora-adapters", qn_route_llama_refused, 0, 0, &about_refused, NULL},
     {"GET", "/version", qn_route_llama_version, 0, 0, &about_version, NULL},
 };
 

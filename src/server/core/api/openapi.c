@@ -197,7 +197,9 @@ static void put_responses(const qn_route *r, qn_buf *out)
     qn_json_open(out, '{');
     /* GET /health tells its status in any case. */
     put_content("application/json",
-                r->is_open ? "{\"type\":\"object\"}" : "{\"type\":\"object\",\"required\":[\"error\"]}", out);
+                r->access == QN_ACCESS_OPEN ? "{\"type\":\"object\"}"
+                                            : "{\"type\":\"object\",\"required\":[\"error\"]}",
+                out);
     qn_json_close(out, '}');
     qn_json_close(out, '}');
     qn_json_close(out, '}');
@@ -234,7 +236,8 @@ static void put_operation(const qn_route *r, int has_keys, qn_buf *out)
     put_parameters(r, out);
     put_body(r->about, out);
     put_responses(r, out);
-    if (has_keys && !r->is_open) put_raw(out, "security", "[{\"bearer\":[]},{\"key\":[]}]");
+    if (r->access == QN_ACCESS_ADMIN || (has_keys && r->access == QN_ACCESS_KEY))
+        put_raw(out, "security", "[{\"bearer\":[]},{\"key\":[]}]");
     qn_json_close(out, '}');
 }
 
@@ -284,9 +287,7 @@ void qn_openapi_write(const qn_route_table *const *tables, size_t n_tables, int 
             if (is_first_of_path(tables, i, k))
                 put_path(tables, n_tables, &tables[i]->routes[k], has_keys, out);
     qn_json_close(out, '}');
-    if (has_keys)
-        put_raw(
-            out, "components",
+    put_raw(out, "components",
             "{\"securitySchemes\":{\"bearer\":{\"type\":\"http\",\"scheme\":\"bearer\"},\"key\":{\"type\":"
             "\"apiKey\",\"in\":\"header\",\"name\":\"x-api-key\"}}}");
     qn_json_close(out, '}');
