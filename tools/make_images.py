@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Writes tests/golden/media: small pictures of every kind that src/media reads, and what Pillow makes of them.
 
-    tools/make_images.py [FOLDER]       needs Pillow (made with 13.0.0); nothing needs it to run the tests
+    tools/make_images.py [FOLDER]       needs Pillow, torch and torchvision (made with 13.0.0, 2.15.0, 0.29.2); nothing
+                                        needs them to run the tests
 
 NAME.png or NAME.jpg is a picture, NAME.ppm the RGB that must come out: upright (EXIF), transparency on white.
-resize_A.ppm, resize_A_WxH.ppm: a picture and its bicubic resize, for src/model/vision/image_resize_test.c. One
-difference from Pillow is meant: 16-bit greys give their upper half, as 16-bit colours do, where Pillow cuts greys off
-at 255.
+resize_A.ppm, resize_A_WxH_FILTER.ppm: a picture and its resize by torchvision, antialiased, for
+src/model/vision/image_resize_test.c. One difference from Pillow is meant: 16-bit greys give their upper half, as
+16-bit colours do, where Pillow cuts greys off at 255.
 """
 import os
 import random
@@ -14,7 +15,10 @@ import struct
 import sys
 import zlib
 
+import torch
 from PIL import Image, ImageOps
+from torchvision.transforms.v2 import InterpolationMode
+from torchvision.transforms.v2 import functional
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 ADAM7 = [(0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)]
@@ -130,13 +134,22 @@ def jpegs(out):
         image.save(os.path.join(out, f"turned{i}.jpg"), exif=b"Exif\0\0" + exif(i, "<" if i % 2 else ">"))
 
 
+def resized(image, width, height, mode):
+    rgb = torch.frombuffer(bytearray(image.convert("RGB").tobytes()), dtype=torch.uint8)
+    rgb = rgb.reshape(image.height, image.width, 3).permute(2, 0, 1).contiguous()
+    six = torch.cat([rgb, rgb])  # with three channels torch fails on pictures of one pixel
+    made = functional.resize(six, [height, width], interpolation=InterpolationMode(mode), antialias=True)[:3]
+    return Image.frombytes("RGB", (width, height), made.permute(1, 2, 0).contiguous().numpy().tobytes())
+
+
 def resizes(out):
     for name, size, wishes in [("a", (23, 17), [(28, 28), (11, 34), (7, 5), (23, 40), (1, 1)]),
                                ("b", (3, 90), [(28, 56), (2, 7)]), ("c", (1, 1), [(3, 2)])]:
         image = picture(*size, len(name) + size[0])
         ppm(os.path.join(out, f"resize_{name}.ppm"), image)
         for w, h in wishes:
-            ppm(os.path.join(out, f"resize_{name}_{w}x{h}.ppm"), image.resize((w, h), Image.BICUBIC))
+            for mode in ("bilinear", "bicubic", "lanczos"):
+                ppm(os.path.join(out, f"resize_{name}_{w}x{h}_{mode}.ppm"), resized(image, w, h, mode))
 
 
 def main():

@@ -92,15 +92,16 @@ static void test_patches(void **state)
     const qn_image_processor *p = &tower(&g)->processor;
     const qn_tensor_view *thw = qn_test_tensor(g.st, "image.grid_thw", 0),
                          *values = qn_test_tensor(g.st, "image.pixel_values", 0);
-    qn_image_grid grid;
-    qn_test_ok(qn_image_grid_of(p, g.image.width, g.image.height, &grid));
+    qn_image_plan plan;
+    qn_test_ok(qn_image_plan_of(p, g.image.width, g.image.height, &plan));
+    const qn_image_grid grid = plan.tile;
     assert_int_equal(((const int32_t *)thw->data)[0], 1);
     assert_int_equal(((const int32_t *)thw->data)[1], grid.rows);
     assert_int_equal(((const int32_t *)thw->data)[2], grid.columns);
     assert_int_equal(qn_image_patch_floats(p) * grid.rows * grid.columns, values->n_elements);
-    uint8_t *rgb = qn_alloc((size_t)qn_image_grid_bytes(p, &grid));
+    uint8_t *rgb = qn_alloc((size_t)qn_image_plan_bytes(&plan));
     float *patches = qn_alloc_array((size_t)values->n_elements, sizeof *patches);
-    qn_test_ok(qn_image_fit(p, &g.image, &grid, rgb));
+    qn_test_ok(qn_image_fit(p, &g.image, &plan, rgb));
     qn_image_patches(p, rgb, &grid, patches);
     double worst = difference(patches, values, 0);
     print_message("pixel_values: largest difference %.1e\n", worst);
@@ -339,18 +340,18 @@ static void test_refused(void **state)
     const int32_t t = tower(&g)->image_token_id;
     const int32_t one[] = {1, t, 2}, none[] = {1, 2}, two[] = {t, 5, t}, wrong[] = {1, t, t, t, 2};
     const qn_image *images = several();
-    qn_image_grid grid;
+    qn_image_plan plan;
     qn_image bad = g.image;
     char words[160];
-    qn_test_ok(qn_image_grid_of(p, bad.width, bad.height, &grid));
-    const long long n = qn_image_grid_tokens(p, &grid);
+    qn_test_ok(qn_image_plan_of(p, bad.width, bad.height, &plan));
+    const long long n = qn_image_plan_tokens(&plan);
     refuse(&g, 1, &g.image, none, 2, 999, QN_E_ARG, "1 image(s) were given, but the prompt has places for 0");
     refuse(&g, 2, images, one, 3, 999, QN_E_ARG, "2 image(s) were given, but the prompt has places for 1");
     refuse(&g, 1, images, two, 3, 999, QN_E_ARG, "1 image(s) were given, but the prompt has places for 2");
     assert_true(n > 3);
     snprintf(words, sizeof words,
              "image 1 has %lld tokens (%lld rows of %lld), but the prompt has 3 image tokens in its place", n,
-             (long long)(grid.rows / p->merge_size), (long long)(grid.columns / p->merge_size));
+             (long long)plan.tile.token_rows, (long long)plan.tile.token_columns);
     refuse(&g, 1, &g.image, wrong, 5, 999, QN_E_ARG, words);
     snprintf(words, sizeof words, "the prompt has %lld tokens (%lld of images); the context holds %lld",
              n + 2, n, n + 1);
@@ -402,8 +403,9 @@ static void test_grids(void **state)
                  {14, 2000, 2, 48},    {4000, 3000, 82, 60}, {640, 480, 46, 34}, {3, 600, 2, 58},
                  {1920, 1080, 94, 52}, {65535, 400, 914, 4}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        qn_image_grid grid;
-        qn_test_ok(qn_image_grid_of(&p, cases[i].width, cases[i].height, &grid));
+        qn_image_plan plan;
+        qn_test_ok(qn_image_plan_of(&p, cases[i].width, cases[i].height, &plan));
+        const qn_image_grid grid = plan.tile;
         if (grid.columns != cases[i].columns || grid.rows != cases[i].rows)
             fail_msg("%lld x %lld: %lld x %lld patches", (long long)cases[i].width,
                      (long long)cases[i].height, (long long)grid.columns, (long long)grid.rows);

@@ -90,7 +90,7 @@ qn_status qn_engine_adapter_load(qn_engine *e, const char *name, const char *pat
                                  qn_buf *notes);
 qn_status qn_engine_adapter_unload(qn_engine *e, const char *name);
 
-/* Runs the vision tower over one picture: rgb as qn_image_fit gives it, out [tokens, hidden_size]. Memory is
+/* Runs the vision tower over one view of a picture: rgb as qn_image_fit gives it, out [tokens, hidden_size]. Memory is
  * taken for this picture and given back. The config must have a tower. */
 qn_status qn_engine_see(qn_engine *e, const qn_image_grid *grid, const uint8_t *rgb, float *out);
 

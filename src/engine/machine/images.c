@@ -6,10 +6,10 @@
 #include "base/mem.h"
 
 typedef struct {
-    qn_image_grid grid;
-    int64_t first, n_tokens, rows, columns; /* rows times columns tokens from `first` on */
-    uint8_t *rgb;                           /* resized */
-    float *vectors;                         /* [n_tokens, hidden_size] */
+    qn_image_plan plan;
+    int64_t first, n_tokens; /* tokens from `first` on */
+    uint8_t *rgb;            /* the views, resized */
+    float *vectors;          /* [n_tokens, hidden_size] */
 } placed_image;
 
 struct qn_images {
@@ -40,8 +40,8 @@ static qn_status check_places(const qn_images *im, const int32_t *ids, int64_t n
                            "image %lld has %lld tokens (%lld rows of %lld), but the prompt has %lld image "
                            "tokens in its place",
                            (long long)places, (long long)im->images[places - 1].n_tokens,
-                           (long long)im->images[places - 1].rows, (long long)im->images[places - 1].columns,
-                           (long long)run);
+                           (long long)im->images[places - 1].plan.tile.token_rows,
+                           (long long)im->images[places - 1].plan.tile.token_columns, (long long)run);
         if (run) i += run - 1;
     }
     if (places == im->n) return QN_OK;
@@ -75,11 +75,9 @@ static qn_status measure(qn_images *im, const qn_vision_config *v, const qn_imag
 {
     for (int64_t i = 0; i < im->n; i++) {
         placed_image *own = &im->images[i];
-        qn_status status = qn_image_grid_of(&v->processor, images[i].width, images[i].height, &own->grid);
+        qn_status status = qn_image_plan_of(&v->processor, images[i].width, images[i].height, &own->plan);
         if (status != QN_OK) return qn_fail_prefix(status, "image %lld", (long long)i + 1);
-        own->rows = own->grid.rows / v->processor.merge_size;
-        own->columns = own->grid.columns / v->processor.merge_size;
-        own->n_tokens = own->rows * own->columns;
+        own->n_tokens = qn_image_plan_tokens(&own->plan);
     }
     return QN_OK;
 }
@@ -100,10 +98,10 @@ static qn_status count_tokens(qn_images *im, const int32_t *ids, int64_t n_ids, 
 static qn_status take_pixels(placed_image *own, const qn_image_processor *p, const qn_image *image,
                              int64_t hidden_size)
 {
-    own->rgb = qn_alloc((size_t)qn_image_grid_bytes(p, &own->grid));
+    own->rgb = qn_alloc((size_t)qn_image_plan_bytes(&own->plan));
     own->vectors = qn_alloc_array((size_t)own->n_tokens, (size_t)hidden_size * sizeof *own->vectors);
     if (!own->rgb || !own->vectors) return QN_E_NOMEM;
-    return qn_image_fit(p, image, &own->grid, own->rgb);
+    return qn_image_fit(p, image, &own->plan, own->rgb);
 }
 
 static qn_status make(qn_images *im, const qn_vision_config *v, const qn_image *images, const int32_t *ids,
@@ -165,7 +163,14 @@ qn_status qn_images_see(qn_images *im, qn_engine *e, int64_t *left)
 {
     if (im->n_seen < im->n) {
         const placed_image *own = &im->images[im->n_seen];
-        QN_TRY(qn_engine_see(e, &own->grid, own->rgb, own->vectors));
+        const uint8_t *rgb = own->rgb;
+        float *vectors = own->vectors;
+        for (int64_t i = 0; i < qn_image_plan_views(&own->plan); i++) {
+            const qn_image_grid *view = qn_image_plan_view(&own->plan, i);
+            QN_TRY(qn_engine_see(e, view, rgb, vectors));
+            rgb += qn_image_grid_bytes(view);
+            vectors += qn_image_grid_tokens(view) * im->hidden_size;
+        }
         im->n_seen++;
     }
     *left = im->n - im->n_seen;
@@ -179,15 +184,16 @@ void qn_images_positions(const qn_images *im, int64_t index, int32_t out[QN_ROPE
     int64_t behind = 0; /* how far positions lag behind indices, for the images so far */
     for (int64_t i = 0; im && i < im->n && index >= im->images[i].first; i++) {
         const placed_image *own = &im->images[i];
-        int64_t place = index - own->first;
+        const int64_t place = index - own->first, rows = own->plan.tile.token_rows,
+                      columns = own->plan.tile.token_columns;
         if (place < own->n_tokens) {
             int64_t start = own->first - behind;
             out[0] = (int32_t)start;
-            out[1] = (int32_t)(start + place / own->columns);
-            out[2] = (int32_t)(start + place % own->columns);
+            out[1] = (int32_t)(start + place / columns);
+            out[2] = (int32_t)(start + place % columns);
             return;
         }
-        behind += own->n_tokens - (own->rows > own->columns ? own->rows : own->columns);
+        behind += own->n_tokens - (rows > columns ? rows : columns);
     }
     for (int k = 0; k < QN_ROPE_SECTIONS; k++) out[k] = (int32_t)(index - behind);
 }

@@ -87,7 +87,6 @@ static void end(sight *t)
 
 qn_status qn_engine_see(qn_engine *e, const qn_image_grid *grid, const uint8_t *rgb, float *out)
 {
-    const qn_vision_config *v = &e->config.vision;
     const int64_t n_patches = grid->rows * grid->columns;
     sight t = {0};
     qn_status status = take_pages(&t, e, n_patches);
@@ -100,8 +99,7 @@ qn_status qn_engine_see(qn_engine *e, const qn_image_grid *grid, const uint8_t *
     const void *from = NULL;
     if (status == QN_OK) status = qn_program_read(t.program, 0, &from);
     if (status == QN_OK)
-        memcpy(out, from,
-               (size_t)(qn_image_grid_tokens(&v->processor, grid) * e->config.hidden_size) * sizeof *out);
+        memcpy(out, from, (size_t)(qn_image_grid_tokens(grid) * e->config.hidden_size) * sizeof *out);
     end(&t);
     return status;
 }

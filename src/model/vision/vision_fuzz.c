@@ -58,14 +58,18 @@ static void check_pictures(const qn_vision_config *v)
     static const int64_t sides[] = {1, 2, 27, 28, 29, 640, 4097, QN_IMAGE_SIDE_MAX};
     enum { N = sizeof sides / sizeof *sides };
     for (int i = 0; i < N * N; i++) {
-        qn_image_grid grid;
+        qn_image_plan plan;
         const qn_image_processor *p = &v->processor;
-        if (qn_image_grid_of(p, sides[i / N], sides[i % N], &grid) != QN_OK) continue;
-        if (grid.rows < p->merge_size || grid.columns < p->merge_size || grid.rows % p->merge_size ||
-            grid.columns % p->merge_size || grid.rows * p->patch_size > QN_IMAGE_SIDE_MAX ||
-            grid.columns * p->patch_size > QN_IMAGE_SIDE_MAX || qn_image_grid_tokens(p, &grid) < 1 ||
-            qn_image_grid_bytes(p, &grid) < 3 || qn_image_patch_floats(p) < 3)
+        if (qn_image_plan_of(p, sides[i / N], sides[i % N], &plan) != QN_OK) continue;
+        if (qn_image_plan_tokens(&plan) < 1 || qn_image_plan_bytes(&plan) < 3 || qn_image_patch_floats(p) < 3)
             abort();
+        for (int64_t k = 0; k < qn_image_plan_views(&plan); k++) {
+            const qn_image_grid *view = qn_image_plan_view(&plan, k);
+            if (view->rows < 1 || view->columns < 1 || view->height > QN_IMAGE_SIDE_MAX ||
+                view->width > QN_IMAGE_SIDE_MAX || view->rows * p->patch_size > view->height ||
+                view->columns * p->patch_size > view->width)
+                abort();
+        }
     }
 }
 

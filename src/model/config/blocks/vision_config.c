@@ -104,15 +104,20 @@ qn_status qn_vision_config_read(qn_source *src, const qn_fields *root, int64_t h
 {
     qn_fields f;
     int found = 0;
+    const char *model_type = "qwen2_vl";
     qn_vision_config v = {.prefix = find_prefix(src), .norm_eps = 1e-6f, .rope_theta = 10000};
     QN_TRY(qn_fields_object(root, "vision_config", "vision_config.", &f, &found));
     if (!found || !v.prefix) return QN_OK;
     f.defaults = defaults;
+    QN_TRY(qn_fields_string(root, "model_type", &model_type, NULL));
     QN_TRY(read_sizes(&f, hidden_size, &v));
     QN_TRY(read_act(&f, &v.hidden_act));
     QN_TRY(read_token(root, vocab_size, &v));
-    QN_TRY(qn_image_processor_read(src, v.processor.patch_size, v.processor.merge_size,
-                                   v.processor.temporal_patch_size, &v.processor));
+    const qn_image_tower tower = {.model_type = model_type,
+                                  .patch_size = v.processor.patch_size,
+                                  .merge_size = v.processor.merge_size,
+                                  .temporal_patch_size = v.processor.temporal_patch_size};
+    QN_TRY(qn_image_processor_read(src, &tower, &v.processor));
     *out = v;
     return QN_OK;
 }
