@@ -26,6 +26,7 @@
 #include <quern/memory.h>
 #include <quern/model.h>
 #include <quern/probe.h>
+#include <quern/rerank.h>
 #include <quern/status.h>
 #include <quern/tokenizer.h>
 #include <quern/train.h>

@@ -20,7 +20,7 @@ static qn_prompt_row *get_row(const part *p, size_t i)
 static void end_part(part *p)
 {
     for (size_t i = 0; i < p->n_items; i++) {
-        p->work->end(get_row(p, i));
+        if (p->work->end) p->work->end(get_row(p, i));
         qn_prompt_row_end(get_row(p, i));
     }
     qn_free(p->items);

@@ -37,6 +37,7 @@ int qn_cmd_logits(int argc, char **argv);
 int qn_cmd_models(int argc, char **argv);
 int qn_cmd_pack(int argc, char **argv);
 int qn_cmd_pull(int argc, char **argv);
+int qn_cmd_rerank(int argc, char **argv);
 int qn_cmd_rm(int argc, char **argv);
 int qn_cmd_run(int argc, char **argv);
 int qn_cmd_score(int argc, char **argv);
@@ -49,8 +50,8 @@ int qn_cmd_train(int argc, char **argv);
 
 extern const qn_arg_spec qn_batch_spec, qn_bench_spec, qn_chat_spec, qn_classify_spec, qn_completions_spec,
     qn_constrain_spec, qn_doctor_spec, qn_embed_spec, qn_eval_spec, qn_fuse_spec, qn_inspect_spec,
-    qn_list_spec, qn_logits_spec, qn_models_spec, qn_pack_spec, qn_pull_spec, qn_rm_spec, qn_run_spec,
-    qn_score_spec, qn_serve_spec, qn_show_spec, qn_template_spec, qn_tokenize_spec, qn_trace_spec,
-    qn_train_spec;
+    qn_list_spec, qn_logits_spec, qn_models_spec, qn_pack_spec, qn_pull_spec, qn_rerank_spec, qn_rm_spec,
+    qn_run_spec, qn_score_spec, qn_serve_spec, qn_show_spec, qn_template_spec, qn_tokenize_spec,
+    qn_trace_spec, qn_train_spec;
 
 #endif

@@ -33,6 +33,7 @@ const qn_command qn_commands[] = {
      &qn_constrain_spec},
     {"batch", "answer many prompts", qn_cmd_batch, &qn_batch_spec},
     {"embed", "compute a vector for each text", qn_cmd_embed, &qn_embed_spec},
+    {"rerank", "order documents by how relevant they are to a query", qn_cmd_rerank, &qn_rerank_spec},
     {"score", "compute the perplexity of a text", qn_cmd_score, &qn_score_spec},
     {"logits", "write the logits of token ids to a file", qn_cmd_logits, &qn_logits_spec},
     {"bench", "measure the speed and memory of a model", qn_cmd_bench, &qn_bench_spec},

@@ -7,6 +7,7 @@
 #include "server/llama/llama.h"
 #include "server/ollama/ollama.h"
 #include "server/openai/openai.h"
+#include "server/rerank/rerank.h"
 #include "server/responses/responses.h"
 
 static const qn_route_about about_health = {.summary = "Tells whether the model is loaded"};
@@ -31,5 +32,5 @@ static const qn_route own[] = {
 static const qn_route_table own_table = {own, sizeof own / sizeof *own, qn_openai_error_write, NULL};
 
 const qn_route_table *const qn_server_tables[QN_SERVER_TABLES] = {
-    &qn_openai_routes, &qn_responses_routes, &qn_anthropic_routes, &qn_ollama_routes,
-    &qn_llama_routes,  &qn_files_routes,     &qn_admin_routes,     &own_table};
+    &qn_openai_routes, &qn_responses_routes, &qn_anthropic_routes, &qn_ollama_routes, &qn_llama_routes,
+    &qn_files_routes,  &qn_admin_routes,     &qn_rerank_routes,    &own_table};

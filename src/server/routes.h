@@ -4,7 +4,7 @@
 
 #include "server/http/exchange.h"
 
-enum { QN_SERVER_TABLES = 8 };
+enum { QN_SERVER_TABLES = 9 };
 /* The first is OpenAI's, in whose form the errors of unknown paths are written. */
 extern const qn_route_table *const qn_server_tables[QN_SERVER_TABLES];
 

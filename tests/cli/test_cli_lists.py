@@ -251,3 +251,21 @@ def test_interrupt(command):
     p.stdout.read()
     text = p.stderr.read().decode()
     assert p.wait(60) == 130 and "cancelled" in text and text.count("\n") == 1, text
+
+
+# ---- rerank
+
+def test_rerank_lines(tmp_path):
+    folder = fixture("families2/qwen3_reranker")
+    rows = [{"query": "grain", "documents": ["a mill", "a song"]}, {"ids": [[5, 6, 7], [8, 9]]},
+            {"query": "grain", "documents": ["word " * 5000, "a song"]}]
+    path = jsonl(tmp_path / "in.jsonl", rows)
+    got = lines("rerank", folder, "--json", "-f", path, *EXACT, status=1)
+    assert [len(r["scores"]) for r in got] == [2, 2, 2] and all(r["scores"] == r["probabilities"] for r in got)
+    assert got[2]["scores"][0] is None and got[2]["scores"][1] == got[0]["scores"][1] and "context" in got[2]["error"]
+    for row, words in (({"query": "a"}, ["documents"]), ({"query": 1, "documents": ["a"]}, ["query"]),
+                       ({"ids": [[1], []]}, ["ids", "[1]"]), ({"ids": [[1]], "types": [[0, 1]]}, ["types"]),
+                       ({"query": "a", "ids": [[1]]}, ["both"]), ({"colour": 1}, ["colour"])):
+        refused(call("rerank", folder, "--json", "-f", jsonl(tmp_path / "bad.jsonl", [row])), "line 1", *words)
+    refused(call("rerank", folder, "-q", "a", "-p", "b", "--kind", "cross-encoder"), "classification head")
+    refused(call("rerank", folder, "-p", "b"), "--query", status=2)

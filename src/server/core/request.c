@@ -16,7 +16,7 @@ void qn_api_request_start(qn_api_request *r, unsigned route)
     r->top_k = -2;
     r->continue_final = r->add_generation_prompt = r->thinking = -1;
     r->ping_ms = -1;
-    r->store = r->key = -1;
+    r->store = r->key = r->returns_texts = -1;
     r->adapter_scale = 1;
     r->repeat_last_n = r->dry_penalty_last_n = -1;
 }

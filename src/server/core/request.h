@@ -102,10 +102,14 @@ typedef struct {
     const json_t *metadata;
     const char *adapter_name, *adapter_path; /* of an adapter to be loaded or unloaded; NULL: not given */
     double adapter_scale;
-    const json_t *input;     /* embeddings, decisions */
-    const json_t *questions; /* decisions */
-    int truncates;           /* embeddings: texts that are too long are cut */
-    int no_normalise;        /* embeddings: vectors keep their length */
+    const json_t *input;                     /* embeddings, decisions */
+    const json_t *questions;                 /* decisions */
+    const json_t *query, *documents, *texts; /* rerankers */
+    const char *instruction;                 /* the same; NULL: the usual one */
+    int64_t top_n;                           /* the same; 0: all */
+    int returns_texts, raw_scores;           /* the same; returns_texts -1: not given */
+    int truncates;                           /* embeddings: texts that are too long are cut */
+    int no_normalise;                        /* embeddings: vectors keep their length */
     int base64;
     int64_t dimensions; /* 0: not given */
     const char *cache_salt;
