@@ -50,7 +50,8 @@ STOREYS = {
     "format": ["files", "gguf", "safetensors", "source", "state"],
     "hub": ["names", "net", "store", ""],
     "model": ["config", "weights", "adapter", "forward", "vision"],
-    "server": ["archive", "http", "core", "openai", "responses", "anthropic", "ollama", "llama", "files", "rerank", "admin", ""],
+    "server": ["archive", "http", "core", "openai", "responses", "anthropic", "ollama", "llama", "files", "rerank",
+               "admin", ""],
     "text": ["tokenizer", "jinja", "tools", "chat"],
     "train": ["data", "step", "files", "run", "function"],
 }
