@@ -138,7 +138,7 @@ typedef struct {
                                logprobs */
     /* The tokens of the prompts tell their log-probabilities, too (qn_generation_get_prompt_token), and those of the
      * so many likeliest; n_prompt_top_logprobs: 0 to QN_TOP_LOGPROBS_MAX, above 0 needs prompt_logprobs. Nothing of
-     * such a prompt comes from a cached prefix. QN_E_ARG: the prompt fills the context; QN_E_UNSUPPORTED: it has
+     * such a prompt comes from a cached prefix. QN_E_ARG: nothing can follow the prompt; QN_E_UNSUPPORTED: it has
      * pictures. */
     int prompt_logprobs;
     int32_t n_prompt_top_logprobs;

@@ -201,8 +201,9 @@ static void lacks(qn_status status, const char *what)
 static void test_missing(void **state)
 {
     qn_model *model = NULL;
-    qn_generation *g = NULL;
+    qn_generation *g = NULL, *other = NULL;
     qn_generation_stats stats;
+    qn_prompt_token of_prompt;
     qn_token t;
     int is_there;
     const qn_prompt prompt = {.text = "x"};
@@ -223,6 +224,9 @@ static void test_missing(void **state)
     assert_int_equal(qn_generation_open(model, &prompt, NULL, &g), QN_OK);
     lacks(qn_generation_poll(g, &t, &is_there), "events without waiting");
     lacks(qn_generation_get_stats(g, &stats), "statistics");
+    lacks(qn_generation_get_prompt_token(g, 0, 0, &of_prompt), "log-probabilities of prompts");
+    const qn_generate_options scored = {.prompt_logprobs = 1};
+    lacks(qn_generation_open(model, &prompt, &scored, &other), "log-probabilities of prompts");
     assert_int_equal(qn_generation_next(g, &t), QN_OK);
     assert_string_equal(t.text, "x");
     qn_generation_close(g);

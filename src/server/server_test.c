@@ -148,6 +148,8 @@ static request requests[] = {
     {"/v1/chat/completions", HELLO ",\"stream\":true,\"reasoning_effort\":\"low\"," TOOLS "}"},
     {"/v1/completions", "{\"max_tokens\":4,\"temperature\":0,\"prompt\":[\"a\",\"b\"],\"stream\":true}"},
     {"/prompt-cache", "{}"},
+    {"/v1/completions", "{\"max_tokens\":2,\"temperature\":0,\"prompt\":\"a "
+                        "b\",\"echo\":true,\"logprobs\":1,\"prompt_logprobs\":2}"},
 };
 
 /* A reply is good, or says what went wrong; where it had begun it ends early. Nothing else is disturbed. */
@@ -186,6 +188,7 @@ int main(void)
         {"a stream with tools", memory_runs_out, NULL, NULL, &requests[1]},
         {"two texts", memory_runs_out, NULL, NULL, &requests[2]},
         {"saving prompts", memory_runs_out, NULL, NULL, &requests[3]},
+        {"a prompt's figures", memory_runs_out, NULL, NULL, &requests[4]},
     };
     qn_log_set_sink(no_log, NULL);
     const int64_t live = qn_mem_live_blocks();

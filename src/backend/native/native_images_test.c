@@ -142,6 +142,11 @@ static void test_refused(void **state)
     refuse(&g, &prompt, "1 image(s) were given, but the prompt has places for 0");
     prompt = (qn_prompt){.messages_json = "[{\"role\":\"user\",\"content\":[{\"type\":\"image\"}]}]"};
     refuse(&g, &prompt, "the prompt has a place for an image, but no image was given");
+    prompt = (qn_prompt){.rows = rows, .n_rows = 1, .images = &g.image, .n_images = 1};
+    qn_generation *generation = NULL;
+    const qn_generate_options figures = {.prompt_logprobs = 1};
+    assert_int_equal(qn_generation_open(g.model, &prompt, &figures, &generation), QN_E_UNSUPPORTED);
+    assert_string_equal(qn_last_error(), "prompt_logprobs: a prompt with pictures has no log-probabilities");
     close_golden(&g);
 }
 

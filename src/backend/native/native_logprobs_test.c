@@ -259,8 +259,15 @@ static void test_refused_prompts(void **state)
     const qn_prompt prompt = {.rows = &(qn_ids){ids, 16}, .n_rows = 1};
     qn_generate_options o = {.prompt_logprobs = 1};
     assert_int_equal(qn_generation_open(model, &prompt, &o, &g), QN_E_ARG);
-    assert_non_null(strstr(qn_last_error(), "the prompt of 16 tokens fills the context"));
+    assert_non_null(
+        strstr(qn_last_error(), "nothing can follow the prompt of 16 tokens: it fills the context"));
+    const qn_prompt shorter = {.rows = &(qn_ids){ids, 3}, .n_rows = 1};
+    qn_prompt_token t;
+    assert_int_equal(qn_generation_get_prompt_token(NULL, 0, 0, &t), QN_E_ARG);
+    qn_test_ok(qn_generation_open(model, &shorter, &o, &g));
     qn_model_close(&model);
+    assert_int_equal(qn_generation_get_prompt_token(g, 0, 0, &t), QN_E_CLOSED);
+    qn_generation_close(g);
 }
 
 static void test_refused(void **state)

@@ -142,13 +142,12 @@ static qn_status make_prompt_logprobs(const row *w, qn_request *q, const qn_gene
     if (!o->prompt_logprobs) return QN_OK;
     if (q->images)
         return qn_fail(QN_E_UNSUPPORTED, "prompt_logprobs: a prompt with pictures has no log-probabilities");
-    if (w->end == QN_END_LENGTH)
+    if (w->end != QN_END_NONE)
         return qn_fail(
             QN_E_ARG,
-            "prompt_logprobs: the prompt of %lld tokens fills the context; it must leave room for one",
+            "prompt_logprobs: nothing can follow the prompt of %lld tokens: it fills the context, or "
+            "the answer's form is empty",
             (long long)q->n_prompt);
-    if (w->end != QN_END_NONE)
-        return qn_fail(QN_E_UNSUPPORTED, "prompt_logprobs: the form of the answer leaves nothing to draw");
     return qn_prompt_logprobs_new(q->ids[0], q->n_prompt, o->n_prompt_top_logprobs, &q->prompt_logprobs);
 }
 

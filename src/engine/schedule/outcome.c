@@ -93,12 +93,13 @@ static void note_prompt_row(const qn_scheduler *s, qn_request *r, int64_t positi
 {
     qn_logprobs l;
     if (r->step_status != QN_OK || position != qn_prompt_logprobs_wanted(r->prompt_logprobs)) return;
-    qn_status status = qn_logprobs_read(qn_engine_logits_kernels(s->engine), logits,
-                                        qn_engine_config(s->engine)->vocab_size, &l);
-    if (status == QN_OK)
-        status = qn_prompt_logprobs_note(r->prompt_logprobs, &l, *qn_request_id_at(r, position + 1));
-    if (status == QN_OK) return;
-    r->is_bad = status == QN_E_INTERNAL;
+    const qn_status status = qn_logprobs_read(qn_engine_logits_kernels(s->engine), logits,
+                                              qn_engine_config(s->engine)->vocab_size, &l);
+    if (status == QN_OK) {
+        qn_prompt_logprobs_note(r->prompt_logprobs, &l, *qn_request_id_at(r, position + 1));
+        return;
+    }
+    r->is_bad = 1;
     r->step_status = qn_fail_prefix(status, "position %lld", (long long)position);
     r->message = qn_strdup(qn_last_error());
 }

@@ -56,17 +56,14 @@ static int32_t rank_of(const qn_logprobs *l, int32_t id)
     return rank;
 }
 
-qn_status qn_prompt_logprobs_note(qn_prompt_logprobs *p, const qn_logprobs *row, int32_t id)
+void qn_prompt_logprobs_note(qn_prompt_logprobs *p, const qn_logprobs *row, int32_t id)
 {
-    if (qn_prompt_logprobs_wanted(p) < 0)
-        return qn_fail(QN_E_INTERNAL, "a row of the prompt comes that no one wants");
     place *at = &p->places[p->n_noted];
     at->id = id;
     at->logprob = (float)qn_logprobs_of(row, id);
     at->rank = rank_of(row, id);
     at->n_top = p->n_top ? qn_logprobs_top(row, p->n_top, p->top + p->n_noted * p->n_top) : 0;
     p->n_noted++;
-    return QN_OK;
 }
 
 int qn_prompt_logprobs_get(const qn_prompt_logprobs *p, int64_t position, qn_prompt_token *out)

@@ -18,8 +18,8 @@ void qn_prompt_logprobs_free(qn_prompt_logprobs *p);
 
 /* The position whose row of logits is wanted next; -1: all are there, or p is NULL. */
 int64_t qn_prompt_logprobs_wanted(const qn_prompt_logprobs *p);
-/* Takes the wanted row, which `id` follows in the prompt. A failure leaves the row wanted. */
-qn_status qn_prompt_logprobs_note(qn_prompt_logprobs *p, const qn_logprobs *row, int32_t id);
+/* Takes the row that is wanted, which `id` follows in the prompt. */
+void qn_prompt_logprobs_note(qn_prompt_logprobs *p, const qn_logprobs *row, int32_t id);
 /* The token at a position. Returns 0 if it is not there yet. */
 int qn_prompt_logprobs_get(const qn_prompt_logprobs *p, int64_t position, qn_prompt_token *out);
 

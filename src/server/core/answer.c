@@ -15,6 +15,7 @@ typedef struct {
     int32_t id, n_top;
     float logprob;
     size_t first_top;
+    int is_prompt;
 } token;
 
 static part *get_parts(const qn_said *s)
@@ -45,11 +46,21 @@ void qn_said_add(qn_said *s, const qn_answer_event *e)
     qn_buf_append(&s->parts, &p, sizeof p);
 }
 
-void qn_said_add_token(qn_said *s, const qn_token *t)
+static void add_token(qn_said *s, const qn_said_token *t)
 {
-    const token kept = {t->id, t->n_top, t->logprob, s->tops.length / sizeof *t->top};
+    const token kept = {t->id, t->n_top, t->logprob, s->tops.length / sizeof *t->top, t->is_prompt};
     qn_buf_append(&s->tops, t->top, (size_t)t->n_top * sizeof *t->top);
     qn_buf_append(&s->tokens, &kept, sizeof kept);
+}
+
+void qn_said_add_token(qn_said *s, const qn_token *t)
+{
+    add_token(s, &(qn_said_token){t->id, t->logprob, t->top, t->n_top, 0});
+}
+
+void qn_said_add_prompt_token(qn_said *s, const qn_prompt_token *t)
+{
+    add_token(s, &(qn_said_token){t->id, t->logprob, t->top, t->n_top, 1});
 }
 
 qn_status qn_said_status(const qn_said *s)
@@ -101,7 +112,7 @@ qn_said_token qn_said_get_token(const qn_said *s, size_t i)
 {
     const token *t = (const token *)(const void *)s->tokens.data + i;
     const qn_top_logprob *tops = (const qn_top_logprob *)(const void *)s->tops.data;
-    return (qn_said_token){t->id, t->logprob, t->n_top ? tops + t->first_top : NULL, t->n_top};
+    return (qn_said_token){t->id, t->logprob, t->n_top ? tops + t->first_top : NULL, t->n_top, t->is_prompt};
 }
 
 void qn_said_forget(qn_said *s)

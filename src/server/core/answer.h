@@ -29,12 +29,15 @@ typedef struct {
     float logprob;
     const qn_top_logprob *top; /* [n_top] */
     int32_t n_top;
+    int is_prompt; /* of the prompt, not of the answer; its first token has the logprob NaN */
 } qn_said_token;
 
 /* Adds a part; one without text is left out, but for the begin and the end of a call. */
 void qn_said_add(qn_said *s, const qn_answer_event *part);
 /* Adds a token with its log-probability and those of the likeliest. */
 void qn_said_add_token(qn_said *s, const qn_token *token);
+/* The same of a token of the prompt. */
+void qn_said_add_prompt_token(qn_said *s, const qn_prompt_token *token);
 /* QN_OK or QN_E_NOMEM. */
 qn_status qn_said_status(const qn_said *s);
 

@@ -16,6 +16,7 @@ static void free_choice(qn_completion_choice *choice)
     qn_answer_free(choice->parser);
     qn_said_free(&choice->said);
     qn_buf_free(&choice->prompt_ids);
+    qn_buf_free(&choice->prompt_logprobs);
     qn_free(choice->memory);
 }
 
@@ -173,7 +174,8 @@ static void note_end(qn_completion *c, qn_completion_choice *choice, const qn_to
     choice->end = end;
     if (token->stop && end == QN_END_STOP_STRING) choice->stop_string = c->request.stop[token->stop - 1];
     choice->stop_id = token->stop && end == QN_END_STOP ? token->stop - 1 : -1;
-    choice->finish = choice->is_cut                                   ? QN_FINISH_CALLS
+    choice->finish = c->request.only_prompt                           ? QN_FINISH_LENGTH
+                     : choice->is_cut                                 ? QN_FINISH_CALLS
                      : end == QN_END_LENGTH || end == QN_END_DEADLINE ? QN_FINISH_LENGTH
                      : choice->n_calls                                ? QN_FINISH_CALLS
                                                                       : QN_FINISH_STOP;
@@ -185,7 +187,7 @@ static void note_end(qn_completion *c, qn_completion_choice *choice, const qn_to
         c->n_prompt_tokens += stats.n_prompt_tokens;
         c->n_cached_tokens += stats.n_cached_tokens;
     }
-    c->n_generated_tokens += stats.n_generated_tokens;
+    if (!c->request.only_prompt) c->n_generated_tokens += stats.n_generated_tokens;
     c->n_reasoning_tokens += choice->n_reasoning_tokens;
 }
 
@@ -198,6 +200,21 @@ static const char *included_stop(const qn_completion *c, const qn_token *token)
     return c->request.stop[token->stop - 1];
 }
 
+/* An echo with log-probabilities says the prompt's tokens before its own. They are known at the first event. */
+static qn_status say_prompt(const qn_completion *c, qn_completion_choice *choice)
+{
+    qn_generation_stats stats;
+    qn_prompt_token t;
+    if (choice->has_prompt || !c->request.echo || !c->request.logprobs) return QN_OK;
+    choice->has_prompt = 1;
+    QN_TRY(qn_generation_get_stats(choice->generation, &stats));
+    for (int64_t i = 0; i < stats.n_prompt_tokens; i++) {
+        QN_TRY(qn_generation_get_prompt_token(choice->generation, 0, i, &t));
+        qn_said_add_prompt_token(&choice->said, &t);
+    }
+    return qn_said_status(&choice->said);
+}
+
 /* One event of a choice. Returns QN_OK and *is_there 0 when there is none yet. */
 static qn_status poll_choice(qn_completion *c, qn_completion_choice *choice, int *is_there)
 {
@@ -206,11 +223,17 @@ static qn_status poll_choice(qn_completion *c, qn_completion_choice *choice, int
     if (!*is_there) return QN_OK;
     if (token.end == QN_END_CANCELLED && !choice->is_cut)
         return qn_fail(QN_E_CANCELLED, "the request was cancelled");
+    QN_TRY(say_prompt(c, choice));
     if (token.id >= 0) {
         note_token(c, choice);
         if (said_of(c, choice)) qn_buf_append(&c->said_ids, &token.id, sizeof token.id);
-        if ((c->request.logprobs || c->request.keep_tokens) && !choice->is_cut)
+        const int is_shown = !choice->is_cut && !c->request.only_prompt;
+        if ((c->request.logprobs || c->request.keep_tokens) && is_shown)
             qn_said_add_token(&choice->said, &token);
+    }
+    if (c->request.only_prompt) {
+        if (token.end != QN_END_NONE) note_end(c, choice, &token);
+        return QN_OK;
     }
     const char *stop = included_stop(c, &token);
     QN_TRY(take_text(c, choice, token.text, token.text_bytes, token.end != QN_END_NONE && !stop));
@@ -231,6 +254,15 @@ static void send_bytes(qn_completion *c, const qn_buf *written)
 }
 
 static void finish(qn_completion *c);
+
+/* Behind a worker's job: the client may have gone meanwhile. */
+static void go_on(qn_completion *c)
+{
+    if (atomic_load(&c->is_gone))
+        begin_closing(c);
+    else
+        finish(c);
+}
 
 static void keep(qn_job *job)
 {
@@ -255,10 +287,7 @@ static void kept(qn_job *job)
         c->request.store = 0;
         c->error = (qn_api_error){0};
     }
-    if (atomic_load(&c->is_gone))
-        begin_closing(c);
-    else
-        finish(c);
+    go_on(c);
 }
 
 /* Returns 1 if the answer is being stored, and finish comes again. */
@@ -271,12 +300,40 @@ static int begin_keeping(qn_completion *c)
     return 1;
 }
 
+static void make_rest(qn_job *job)
+{
+    qn_completion *c = of_job(job);
+    c->keep_status = c->dialect->make_rest(c);
+    if (c->keep_status != QN_OK) qn_api_fail_status(&c->error, c->keep_status);
+}
+
+static void rest_made(qn_job *job)
+{
+    qn_completion *c = of_job(job);
+    c->phase = QN_COMPLETION_RUNNING;
+    c->is_rest_made = 1;
+    if (c->keep_status != QN_OK)
+        fail(c, &c->error);
+    else
+        go_on(c);
+}
+
+/* Returns 1 if a worker makes the rest of the answer, and finish comes again. */
+static int begin_rest(qn_completion *c)
+{
+    if (c->request.prompt_logprobs < 0 || !c->dialect->make_rest || c->is_rest_made) return 0;
+    c->phase = QN_COMPLETION_KEEPING;
+    c->job = (qn_job){make_rest, rest_made, NULL};
+    qn_workers_push(c->ex->server->workers, &c->job);
+    return 1;
+}
+
 static void finish(qn_completion *c)
 {
     qn_server_metrics *m = &c->ex->server->metrics;
     qn_buf b = {0};
     c->state = QN_ANSWER_ENDED;
-    if (begin_keeping(c)) return;
+    if (begin_rest(c) || begin_keeping(c)) return;
     m->n_prompt_tokens += c->n_prompt_tokens;
     m->n_cached_tokens += c->n_cached_tokens;
     m->n_generated_tokens += c->n_generated_tokens;

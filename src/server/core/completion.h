@@ -27,8 +27,10 @@ struct qn_completion_choice {
     qn_end end;
     const char *stop_string;
     int32_t stop_id;
-    qn_buf prompt_ids; /* int32_t; with return_ids, of the first choice of each prompt */
-    void *memory;      /* of the dialect: choice_bytes of it */
+    qn_buf prompt_ids;      /* int32_t; with return_ids, of the first choice of each prompt */
+    int has_prompt;         /* an echo with log-probabilities: the prompt's tokens are said */
+    qn_buf prompt_logprobs; /* JSON, made by the dialect's make_rest */
+    void *memory;           /* of the dialect: choice_bytes of it */
 };
 
 struct qn_completion {
@@ -38,13 +40,14 @@ struct qn_completion {
     const qn_dialect *dialect;
     qn_api_request request;
     qn_api_error error; /* of opening; status 0: none */
-    /* KEEPING: the answer is whole, and a worker stores it before it is sent. */
+    /* KEEPING: the answer is whole, and a worker stores it, or makes the rest of it, before it is sent. */
     enum { QN_COMPLETION_OPENING, QN_COMPLETION_RUNNING, QN_COMPLETION_KEEPING, QN_COMPLETION_CLOSING } phase;
     /* What the dialect stores and shows as the state of the answer. */
     enum { QN_ANSWER_GOES_ON, QN_ANSWER_ENDED, QN_ANSWER_FAILED, QN_ANSWER_CANCELLED } state;
     qn_status keep_status; /* of the last `keep` */
     int is_stored;         /* its beginning is stored, of one in the background */
     int is_kept;           /* its end is stored */
+    int is_rest_made;
     struct qn_completion *next_background;
     qn_buf shown;       /* of an answer in the background that closes: what was stored last */
     atomic_int is_gone; /* the client went while a worker opens */

@@ -173,7 +173,13 @@ static int fail_open(opening *o, qn_status status)
     int32_t *own = NULL;
     static const char words[] = "bad_words"; /* only the tokenizer knows how many tokens they are */
     const char *field = c->dialect->prompt_field;
+    static const char of_prompt[] = "prompt_logprobs";
     qn_api_fail_status(&c->error, status);
+    if (strncmp(c->error.message, of_prompt, sizeof of_prompt - 1) == 0) {
+        snprintf(c->error.param, sizeof c->error.param, "%s",
+                 c->request.prompt_logprobs >= 0 ? of_prompt : "echo");
+        return c->error.status;
+    }
     if (status != QN_E_ARG) return c->error.status;
     if (strncmp(c->error.message, words, sizeof words - 1) == 0) {
         memcpy(c->error.param, words, sizeof words);
@@ -240,6 +246,28 @@ static int make_answer(opening *o, qn_completion_choice *choice)
     return qn_answer_new(&options, &choice->parser) == QN_OK ? 0 : fail_memory(o->c);
 }
 
+/* The choices of one prompt share its log-probabilities, but each echo has its own. */
+static void choose_prompt_logprobs(const qn_completion *c, size_t i, qn_generate_options *options)
+{
+    if (i % (size_t)c->request.n == 0 || (c->request.echo && c->request.logprobs)) return;
+    options->prompt_logprobs = 0;
+    options->n_prompt_top_logprobs = 0;
+}
+
+/* Log-probabilities of a prompt become JSON that may be long. */
+static int hold_prompt_logprobs(opening *o, const qn_completion_choice *choice,
+                                const qn_generate_options *options)
+{
+    enum { EACH = 256 /* bytes of an entry, in a list, in a text and in the answer */ };
+    qn_generation_stats stats;
+    if (!options->prompt_logprobs) return 0;
+    const qn_status status = qn_generation_get_stats(choice->generation, &stats);
+    if (status != QN_OK) return qn_api_fail_status(&o->c->error, status);
+    return qn_api_request_hold(
+        &o->c->request, (size_t)stats.n_prompt_tokens * (size_t)(options->n_prompt_top_logprobs + 1) * EACH,
+        &o->c->error);
+}
+
 /* Called by a thread that computes. */
 static void notify(void *user)
 {
@@ -261,12 +289,15 @@ static int open_choice(opening *o, size_t i)
     /* Each choice of a prompt draws its own numbers. */
     if (options.seed) options.seed += i % (uint64_t)c->request.n;
     if (c->request.has_seed && !options.seed) options.seed = 1;
+    choose_prompt_logprobs(c, i, &options);
     options.n_draft = c->ex->server->options->n_draft;
     options.notify = notify;
     options.notify_user = &c->ready;
     qn_status status =
         qn_generation_open(c->ex->server->model, &o->one.prompt, &options, &choice->generation);
-    return status == QN_OK ? show_prompt(o, choice) : fail_open(o, status);
+    if (status != QN_OK) return fail_open(o, status);
+    refused = hold_prompt_logprobs(o, choice, &options);
+    return refused ? refused : show_prompt(o, choice);
 }
 
 static int open_prompts(opening *o)

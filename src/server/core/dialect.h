@@ -28,6 +28,8 @@ struct qn_dialect {
     /* Stores the answer as it is now, for a request with `store`. On a worker, while nothing else touches the completion.
      * NULL: the dialect stores nothing. */
     qn_status (*keep)(const qn_completion *c);
+    /* Makes what takes long of an answer that has ended, for a request with `prompt_logprobs`. As `keep`. */
+    qn_status (*make_rest)(qn_completion *c);
     const char *stream_type;  /* the content type of a stream */
     const char *stream_ping;  /* a frame for silences; NULL: a comment of server-sent events */
     const char *prompt_field; /* whose fault it is if the prompt is too long */

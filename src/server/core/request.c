@@ -18,6 +18,7 @@ void qn_api_request_start(qn_api_request *r, unsigned route)
     r->ping_ms = -1;
     r->store = r->key = r->returns_texts = -1;
     r->adapter_scale = 1;
+    r->prompt_logprobs = -1;
     r->repeat_last_n = r->dry_penalty_last_n = -1;
 }
 
@@ -152,6 +153,11 @@ void qn_api_request_set_options(qn_api_request *r, const qn_api_request_limits *
     o->n_logit_bias = r->n_bias;
     o->logprobs = r->logprobs;
     o->n_top_logprobs = (int32_t)r->top_logprobs;
+    /* An echo with log-probabilities has those of the prompt. */
+    const int is_echo = r->echo && r->logprobs;
+    o->prompt_logprobs = is_echo || r->prompt_logprobs >= 0;
+    o->n_prompt_top_logprobs = is_echo ? (int32_t)r->top_logprobs : 0;
+    if (r->prompt_logprobs > o->n_prompt_top_logprobs) o->n_prompt_top_logprobs = (int32_t)r->prompt_logprobs;
     o->stop_strings = r->stop;
     o->n_stop_strings = r->n_stop;
     o->stop_ids = r->stop_ids;

@@ -92,6 +92,7 @@ typedef struct {
     int include_stop;        /* and ends with the stop string that ended it */
     int return_ids;          /* choices have the ids of their prompts and tokens */
     int keep_tokens;         /* what choices say has their tokens, without log-probabilities too */
+    int64_t prompt_logprobs; /* so many of each token of the prompt, beside its own; -1: not asked for */
     int only_prompt;         /* the prompt is computed, and no answer is shown: max_tokens is 1 */
     int store;               /* the answer is to be stored; -1: not given */
     int background;          /* nobody waits for the answer, which is stored */

@@ -95,11 +95,11 @@ static void open_object(const qn_completion *c, const qn_completion_choice *choi
                         int is_last, qn_buf *out)
 {
     static const qn_said nothing;
-    const int is_shown = said && !c->request.only_prompt;
+    if (!said) said = &nothing;
     qn_json_open(out, '{');
     qn_json_put_int(out, "index", choice->index);
-    qn_write_said(out, "content", is_shown ? said : &nothing, QN_ANSWER_CONTENT, 0);
-    put_tokens(is_shown ? said : &nothing, c->request.stream || c->request.keep_tokens, out);
+    qn_write_said(out, "content", said, QN_ANSWER_CONTENT, 0);
+    put_tokens(said, c->request.stream || c->request.keep_tokens, out);
     qn_json_put_int(out, "id_slot", -1);
     qn_json_put_bool(out, "stop", is_last);
 }
@@ -244,7 +244,7 @@ int qn_llama_write_delta(const qn_completion *c, const qn_completion_choice *cho
     note_lines(choice);
     if (!m->has_begun && c->request.wants_progress) put_event(c, choice, NULL, out);
     m->has_begun = 1;
-    if (!c->request.only_prompt && (qn_said_count(&choice->said) || qn_said_count_tokens(&choice->said)))
+    if (qn_said_count(&choice->said) || qn_said_count_tokens(&choice->said))
         put_event(c, choice, &choice->said, out);
     return 1;
 }

@@ -184,6 +184,7 @@ static void write_whole(const qn_completion *c, qn_buf *out)
     for (size_t i = 0; i < c->n_choices; i++) put_choice(c, &c->choices[i], out);
     qn_json_close(out, ']');
     if (c->n_choices) qn_openai_put_prompt_ids(c, &c->choices[0], out);
+    if (c->n_choices) qn_openai_put_prompt_logprobs(c, &c->choices[0], out);
     qn_openai_put_usage(c, out);
     qn_write_warnings(&c->request, out);
     qn_json_close(out, '}');
@@ -200,6 +201,7 @@ static int read_body(const char *text, size_t n, const qn_api_request_limits *li
 static const qn_dialect dialect = {.read = read_body,
                                    .read_messages = qn_api_request_read_messages,
                                    .prompt_field = "messages",
+                                   .make_rest = qn_openai_make_rest,
                                    .stream_type = QN_STREAM_EVENTS,
                                    .write_whole = write_whole,
                                    .write_begin = write_begin,

@@ -1,4 +1,7 @@
 /* The JSON of /v1/completions: chunks of a stream, and whole answers. */
+#include <math.h>
+#include <quern/tokenizer.h>
+
 #include "base/json/json_write.h"
 #include "server/openai/openai.h"
 #include "server/openai/request.h"
@@ -13,14 +16,26 @@ typedef struct {
 
 /* ---- log-probabilities --------------------------------------------------------------------------------- */
 
-static void put_token(const qn_completion *c, qn_buf *b, int32_t id, int64_t *n_characters)
+static void put_token(const qn_completion *c, qn_buf *b, int32_t id)
 {
     char *text;
     size_t n;
     qn_write_token_text(c->ex->server->model, id, &text, &n);
     qn_json_text(b, text ? text : "", n);
-    for (size_t i = 0; i < n && n_characters; i++) *n_characters += ((unsigned char)text[i] & 0xc0) != 0x80;
     qn_buffer_free(text);
+}
+
+/* Characters of the text that a token is: of a special one, none. */
+static int64_t count_characters(const qn_completion *c, int32_t id)
+{
+    char *text = NULL;
+    size_t n = 0;
+    int64_t count = 0;
+    const qn_decode_options shown = {.skip_special = 1};
+    if (qn_model_decode(c->ex->server->model, &id, 1, &shown, &text, &n) != QN_OK) return 0;
+    for (size_t i = 0; i < n; i++) count += ((unsigned char)text[i] & 0xc0) != 0x80;
+    qn_buffer_free(text);
+    return count;
 }
 
 static void comma(qn_buf *b)
@@ -28,15 +43,23 @@ static void comma(qn_buf *b)
     if (b->length) qn_buf_putc(b, ',');
 }
 
-/* {"token": logprob, ...} */
+static void put_top_one(const qn_completion *c, int32_t id, float logprob, qn_buf *b)
+{
+    put_token(c, b, id);
+    qn_buf_putc(b, ':');
+    qn_write_logprob(b, logprob);
+}
+
+/* {"token": logprob, ...}, with the token itself, as OpenAI's reference says. */
 static void put_top(const qn_completion *c, const qn_said_token *t, qn_buf *b)
 {
+    int is_there = 0;
     qn_json_open(b, '{');
-    for (int32_t i = 0; i < t->n_top; i++) {
-        put_token(c, b, t->top[i].id, NULL);
-        qn_buf_putc(b, ':');
-        qn_write_logprob(b, t->top[i].logprob);
+    for (int32_t i = 0; i < t->n_top && i < c->request.top_logprobs; i++) {
+        put_top_one(c, t->top[i].id, t->top[i].logprob, b);
+        is_there |= t->top[i].id == t->id;
     }
+    if (!is_there) put_top_one(c, t->id, t->logprob, b);
     qn_json_close(b, '}');
 }
 
@@ -57,10 +80,17 @@ static void put_logprobs(const qn_completion *c, const qn_completion_choice *cho
     for (size_t i = 0; i < qn_said_count_tokens(&choice->said); i++) {
         const qn_said_token t = qn_said_get_token(&choice->said, i);
         qn_json_int(&offsets, m->n_characters);
-        put_token(c, &texts, t.id, &m->n_characters);
+        m->n_characters += count_characters(c, t.id);
+        put_token(c, &texts, t.id);
         comma(&values);
-        qn_write_logprob(&values, t.logprob);
-        put_top(c, &t, &tops);
+        if (isnan(t.logprob)) { /* nothing stands before it */
+            comma(&tops);
+            qn_buf_puts(&values, "null");
+            qn_buf_puts(&tops, "null");
+        } else {
+            qn_write_logprob(&values, t.logprob);
+            put_top(c, &t, &tops);
+        }
     }
     qn_json_key(b, "logprobs");
     qn_json_open(b, '{');
@@ -144,6 +174,7 @@ static void write_whole(const qn_completion *c, qn_buf *out)
             qn_write_null(out, "logprobs");
         qn_openai_put_ids(c, &choice->said, out);
         qn_openai_put_prompt_ids(c, choice, out);
+        qn_openai_put_prompt_logprobs(c, choice, out);
         qn_openai_put_finish(c, choice, out);
         qn_json_close(out, '}');
     }
@@ -163,6 +194,7 @@ static int read_body(const char *text, size_t n, const qn_api_request_limits *li
 
 const qn_dialect qn_openai_completions = {.read = read_body,
                                           .prompt_field = "prompt",
+                                          .make_rest = qn_openai_make_rest,
                                           .choice_bytes = sizeof(memory),
                                           .stream_type = QN_STREAM_EVENTS,
                                           .write_whole = write_whole,

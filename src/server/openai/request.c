@@ -24,9 +24,14 @@ static int finish(qn_api_request *r, qn_api_error *error)
                            "max_tokens and max_completion_tokens have different values");
     if (r->top_logprobs && !r->logprobs)
         return qn_api_fail(error, 400, "invalid_value", "top_logprobs", "top_logprobs needs logprobs");
-    if (r->echo && r->logprobs)
-        return qn_api_fail(error, 400, "unsupported_parameter", "echo",
-                           "echo is not supported with logprobs: only new tokens have log-probabilities");
+    if (r->prompt_logprobs > 0 && r->stream)
+        return qn_api_fail(
+            error, 400, "invalid_value", "prompt_logprobs",
+            "prompt_logprobs is not available in a stream; completions have echo with logprobs");
+    if (r->prompt_logprobs == 0 && r->stream) {
+        qn_api_request_warn(r, "prompt_logprobs", "has no effect in a stream");
+        r->prompt_logprobs = -1;
+    }
     if (r->return_ids) r->keep_tokens = 1;
     if (json_object_get(r->body, "stream_options") &&
         !json_is_null(json_object_get(r->body, "stream_options")) && !r->stream)

@@ -72,7 +72,10 @@ void qn_openai_put_ids(const qn_completion *c, const qn_said *said, qn_buf *out)
     if (!c->request.return_ids) return;
     qn_json_key(out, "token_ids");
     qn_json_open(out, '[');
-    for (size_t i = 0; i < qn_said_count_tokens(said); i++) qn_json_int(out, qn_said_get_token(said, i).id);
+    for (size_t i = 0; i < qn_said_count_tokens(said); i++) {
+        const qn_said_token t = qn_said_get_token(said, i);
+        if (!t.is_prompt) qn_json_int(out, t.id);
+    }
     qn_json_close(out, ']');
 }
 

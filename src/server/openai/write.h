@@ -1,5 +1,6 @@
 /* What the answers of /v1/chat/completions and /v1/completions share: the object around the choices, its
- * frame in a stream, usage. All functions append. Loop thread only. */
+ * frame in a stream, usage, log-probabilities of prompts. Functions append. Loop thread only, but for
+ * qn_openai_make_rest. */
 #ifndef QN_SERVER_OPENAI_WRITE_H
 #define QN_SERVER_OPENAI_WRITE_H
 
@@ -17,6 +18,10 @@ void qn_openai_open_choice(const qn_completion_choice *choice, qn_buf *out);
 /* "token_ids": of what was said, and "prompt_token_ids": of the prompt; nothing unless they are asked for. */
 void qn_openai_put_ids(const qn_completion *c, const qn_said *said, qn_buf *out);
 void qn_openai_put_prompt_ids(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
+/* What a worker makes of an answer that has ended: the log-probabilities of its prompts, if they are asked for. */
+qn_status qn_openai_make_rest(qn_completion *c);
+/* "prompt_logprobs": of the choice's prompt; nothing unless it is asked for. */
+void qn_openai_put_prompt_logprobs(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
 /* "finish_reason" and "stop_reason": the stop string or id of the request that ended the choice, or null. */
 void qn_openai_put_finish(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
 /* "finish_reason":, which closes the choice; and what every chunk has behind its choices. */

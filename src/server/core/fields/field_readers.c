@@ -32,6 +32,20 @@ int qn_field_read_max_tokens(qn_api_request *r, const json_t *value, const qn_ap
     return read_max("max_tokens", value, &r->max_tokens, error);
 }
 
+/* 0 is for an echo: its answer is the prompt alone. */
+int qn_field_read_max_tokens_of_text(qn_api_request *r, const json_t *value,
+                                     const qn_api_request_limits *limits, qn_api_error *error)
+{
+    (void)limits;
+    if (json_is_integer(value) && !json_integer_value(value) &&
+        json_is_true(json_object_get(r->body, "echo"))) {
+        r->only_prompt = 1;
+        r->max_tokens = 1;
+        return 0;
+    }
+    return read_max("max_tokens", value, &r->max_tokens, error);
+}
+
 int qn_field_read_max_completion_tokens(qn_api_request *r, const json_t *value,
                                         const qn_api_request_limits *limits, qn_api_error *error)
 {
