@@ -53,10 +53,6 @@ const qn_test_waiting_kind qn_test_waiting_kinds[] = {
     {"glm5_next", "hyper-connections, KDA, an indexer"},
     {"llama4", "chunked attention"},
     {"muse_glimmer", "norms without weights"},
-    {"qwen2_5_vl", "its vision tower"},
-    {"qwen3_5_moe_vision", "experts in qwen3_5"},
-    {"qwen3_vl", "mrope whose sections take turns"},
-    {"qwen3_vl_moe", "mrope whose sections take turns"},
     {"qwen4_exp", "hyper-connections, attention over picked blocks"},
     {"smolvlm", "the model_type of a tower beside llama"},
     {NULL, NULL}};

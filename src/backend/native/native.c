@@ -95,7 +95,7 @@ static qn_status native_get_info(void *model, qn_model_info *out)
         .default_bad_ids = m->defaults.bad_ids,
         .n_default_bad_ids = m->defaults.n_bad_ids,
         .generation_config = m->defaults.text,
-        .takes_images = config->vision.depth > 0,
+        .takes_images = config->vision.family != NULL,
         .call_format = tools.calls ? qn_answer_format_name(tools) : "",
         .reasoning_mark = qn_answer_reasoning_mark(plain),
     };

@@ -90,9 +90,11 @@ qn_status qn_engine_adapter_load(qn_engine *e, const char *name, const char *pat
                                  qn_buf *notes);
 qn_status qn_engine_adapter_unload(qn_engine *e, const char *name);
 
-/* Runs the vision tower over one view of a picture: rgb as qn_image_fit gives it, out [tokens, hidden_size]. Memory is
- * taken for this picture and given back. The config must have a tower. */
-qn_status qn_engine_see(qn_engine *e, const qn_image_grid *grid, const uint8_t *rgb, float *out);
+/* Runs the vision tower over the views of one picture, whose patches are those of all views, one behind the other:
+ * vision_layout.h and qn_vision_fill say in which order. out [tokens, qn_vision_width]. Memory is taken for this picture
+ * and given back. The config must have a tower. QN_E_ARG: a view of a size that the tower does not take. */
+qn_status qn_engine_see(qn_engine *e, int64_t n_views, const qn_image_grid *views, const float *patches,
+                        float *out);
 
 /* Any number of them; a step takes max_sequences at most. */
 qn_status qn_sequence_new(qn_engine *e, qn_sequence **out);

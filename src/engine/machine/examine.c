@@ -44,10 +44,11 @@ static const qn_tensor_view *next(const qn_weights *w, const qn_model_config *c,
         if (v) return v;
     }
     /* Then the vision tower, counted on in *layer. */
-    int64_t i = *layer - c->num_hidden_layers;
-    if (i == qn_weights_vision_count(w)) return NULL;
-    ++*layer;
-    return qn_weights_vision(w, i);
+    for (int64_t i; (i = *layer - c->num_hidden_layers) < qn_weights_vision_count(w);) {
+        ++*layer;
+        if (qn_weights_vision(w, i)) return qn_weights_vision(w, i);
+    }
+    return NULL;
 }
 
 static void count_type(type_counts *c, const qn_tensor_view *v)

@@ -9,13 +9,13 @@ typedef struct {
     qn_image_plan plan;
     int64_t first, n_tokens; /* tokens from `first` on */
     uint8_t *rgb;            /* the views, resized */
-    float *vectors;          /* [n_tokens, hidden_size] */
+    float *vectors;          /* [n_tokens, width] */
 } placed_image;
 
 struct qn_images {
-    int64_t n, n_seen, hidden_size;
-    placed_image *images; /* [n], in the order of their places */
-    int32_t *ids;         /* [n_ids] */
+    int64_t n, n_seen, width; /* width: floats of a vector */
+    placed_image *images;     /* [n], in the order of their places */
+    int32_t *ids;             /* [n_ids] */
     int64_t n_ids;
 };
 
@@ -96,10 +96,10 @@ static qn_status count_tokens(qn_images *im, const int32_t *ids, int64_t n_ids, 
 }
 
 static qn_status take_pixels(placed_image *own, const qn_image_processor *p, const qn_image *image,
-                             int64_t hidden_size)
+                             int64_t width)
 {
     own->rgb = qn_alloc((size_t)qn_image_plan_bytes(&own->plan));
-    own->vectors = qn_alloc_array((size_t)own->n_tokens, (size_t)hidden_size * sizeof *own->vectors);
+    own->vectors = qn_alloc_array((size_t)own->n_tokens, (size_t)width * sizeof *own->vectors);
     if (!own->rgb || !own->vectors) return QN_E_NOMEM;
     return qn_image_fit(p, image, &own->plan, own->rgb);
 }
@@ -112,7 +112,7 @@ static qn_status make(qn_images *im, const qn_vision_config *v, const qn_image *
     QN_TRY(count_tokens(im, ids, n_ids, v->image_token_id, max_tokens));
     QN_TRY(expand(im, ids, n_ids, v->image_token_id));
     for (int64_t i = 0; i < im->n; i++) {
-        qn_status status = take_pixels(&im->images[i], &v->processor, &images[i], im->hidden_size);
+        qn_status status = take_pixels(&im->images[i], &v->processor, &images[i], im->width);
         if (status != QN_OK && status != QN_E_NOMEM)
             return qn_fail_prefix(status, "image %lld", (long long)i + 1);
         QN_TRY(status);
@@ -123,12 +123,12 @@ static qn_status make(qn_images *im, const qn_vision_config *v, const qn_image *
 qn_status qn_images_new(const qn_model_config *c, size_t n, const qn_image *images, const int32_t *ids,
                         int64_t n_ids, int64_t max_tokens, qn_images **out)
 {
-    if (!c->vision.depth)
+    if (!c->vision.family)
         return qn_fail(QN_E_UNSUPPORTED, "the model takes no images: it is a %s without a known vision tower",
                        c->architecture);
     qn_images *im = qn_calloc(1, sizeof *im);
     if (!im) return QN_E_NOMEM;
-    im->hidden_size = c->hidden_size;
+    im->width = qn_vision_width(&c->vision, c->hidden_size);
     im->images = qn_calloc(n, sizeof *im->images);
     qn_status status = QN_E_NOMEM;
     if (im->images) {
@@ -159,18 +159,43 @@ qn_ids qn_images_prompt(const qn_images *im)
     return (qn_ids){im->ids, im->n_ids};
 }
 
+/* views [qn_image_plan_views], patches: of all of them. */
+static qn_status see_views(const placed_image *own, qn_engine *e, qn_image_grid *views, float *patches)
+{
+    const qn_image_processor *p = &qn_engine_config(e)->vision.processor;
+    const int64_t n_views = qn_image_plan_views(&own->plan), each = qn_image_patch_floats(p);
+    const uint8_t *rgb = own->rgb;
+    float *at = patches;
+    for (int64_t i = 0; i < n_views; i++) {
+        views[i] = *qn_image_plan_view(&own->plan, i);
+        qn_image_patches(p, rgb, &views[i], at);
+        rgb += qn_image_grid_bytes(&views[i]);
+        at += views[i].rows * views[i].columns * each;
+    }
+    return qn_engine_see(e, n_views, views, patches, own->vectors);
+}
+
+static qn_status see(const placed_image *own, qn_engine *e)
+{
+    const int64_t n_views = qn_image_plan_views(&own->plan),
+                  each = qn_image_patch_floats(&qn_engine_config(e)->vision.processor);
+    int64_t n_patches = 0;
+    for (int64_t i = 0; i < n_views; i++) {
+        const qn_image_grid *view = qn_image_plan_view(&own->plan, i);
+        n_patches += view->rows * view->columns;
+    }
+    qn_image_grid *views = qn_alloc_array((size_t)n_views, sizeof *views);
+    float *patches = qn_alloc_array((size_t)n_patches, (size_t)each * sizeof *patches);
+    qn_status status = views && patches ? see_views(own, e, views, patches) : QN_E_NOMEM;
+    qn_free(views);
+    qn_free(patches);
+    return status;
+}
+
 qn_status qn_images_see(qn_images *im, qn_engine *e, int64_t *left)
 {
     if (im->n_seen < im->n) {
-        const placed_image *own = &im->images[im->n_seen];
-        const uint8_t *rgb = own->rgb;
-        float *vectors = own->vectors;
-        for (int64_t i = 0; i < qn_image_plan_views(&own->plan); i++) {
-            const qn_image_grid *view = qn_image_plan_view(&own->plan, i);
-            QN_TRY(qn_engine_see(e, view, rgb, vectors));
-            rgb += qn_image_grid_bytes(view);
-            vectors += qn_image_grid_tokens(view) * im->hidden_size;
-        }
+        QN_TRY(see(&im->images[im->n_seen], e));
         im->n_seen++;
     }
     *left = im->n - im->n_seen;
@@ -202,6 +227,6 @@ const float *qn_images_vector(const qn_images *im, int64_t index)
 {
     for (int64_t i = 0; im && i < im->n && index >= im->images[i].first; i++)
         if (index < im->images[i].first + im->images[i].n_tokens)
-            return im->images[i].vectors + (index - im->images[i].first) * im->hidden_size;
+            return im->images[i].vectors + (index - im->images[i].first) * im->width;
     return NULL;
 }

@@ -27,7 +27,7 @@ qn_status qn_images_see(qn_images *im, qn_engine *e, int64_t *left);
 /* The positions (time, row, column) of the token at this index of the sequence. im NULL: all are the index.
  */
 void qn_images_positions(const qn_images *im, int64_t index, int32_t out[QN_ROPE_SECTIONS]);
-/* The vector [hidden_size] of the token at this index; NULL: it is text. im may be NULL. */
+/* The vector [qn_vision_width] of the token at this index; NULL: it is text. im may be NULL. */
 const float *qn_images_vector(const qn_images *im, int64_t index);
 
 #endif

@@ -41,8 +41,8 @@ static qn_array *row_floats(qn_scope *s, int64_t width)
 static void add_ids(const qn_engine *e, qn_scope *s, qn_forward *f)
 {
     f->ids = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
-    if (!e->config.vision.depth) return;
-    f->embeds = row_floats(s, e->config.hidden_size);
+    if (!e->config.vision.family) return;
+    f->embeds = row_floats(s, qn_vision_width(&e->config.vision, e->config.hidden_size));
     f->is_embed = row_floats(s, 1);
 }
 
@@ -91,7 +91,7 @@ static void bind_inputs(qn_engine *e)
     qn_program *from_ids = e->embed ? e->embed : e->body;
     int n = 0;
     e->ids = qn_program_input(from_ids, n++);
-    if (e->config.vision.depth) {
+    if (e->config.vision.family) {
         e->embeds = qn_program_input(from_ids, n++);
         e->is_embed = qn_program_input(from_ids, n++);
     }

@@ -168,8 +168,9 @@ static void put_positions(qn_engine *e, const qn_sequence *s, int64_t index, int
 static void put_vector(qn_engine *e, const qn_sequence *s, int64_t index, int64_t row)
 {
     const float *v = qn_images_vector(s->images, index);
-    const size_t bytes = (size_t)e->config.hidden_size * sizeof *v;
-    float *to = e->embeds + row * e->config.hidden_size;
+    const int64_t width = qn_vision_width(&e->config.vision, e->config.hidden_size);
+    const size_t bytes = (size_t)width * sizeof *v;
+    float *to = e->embeds + row * width;
     e->is_embed[row] = v ? 1.0f : 0.0f;
     if (v)
         memcpy(to, v, bytes);

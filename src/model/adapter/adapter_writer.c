@@ -46,7 +46,7 @@ static place place_of(const writing *w)
     const char *name = NULL;
     for (int64_t i = 0; i < w->n_all && !name; i++)
         if (w->all[i].layer >= 0) name = w->all[i].name;
-    if (!w->config->vision.depth && !(name && strstr(name, "language_model.")))
+    if (!w->config->vision.family && !(name && strstr(name, "language_model.")))
         return (place){"model.", "lm_head"};
     if (w->form->layout == QN_ADAPTER_PEFT) return (place){"model.language_model.", "lm_head"};
     return (place){"language_model.model.", "language_model.lm_head"};

@@ -607,8 +607,12 @@ static qn_status read_tie(const reader *r, qn_model_config *c)
 static qn_status read_vision(const reader *r, qn_model_config *c)
 {
     qn_fields whole = {.file = r->fields.file, .object = r->root, .path = ""};
-    if (!r->family->sees_images || r->fields.gguf_architecture || !c->rope[0].mrope_section[0]) return QN_OK;
-    return qn_vision_config_read(r->src, &whole, c->hidden_size, c->vocab_size, &c->vision);
+    const char *model_type = c->architecture;
+    if (r->fields.gguf_architecture || (r->family->sectioned_rope[0] && !c->rope[0].mrope_section[0]))
+        return QN_OK;
+    QN_TRY(qn_fields_string(&whole, "model_type", &model_type, NULL));
+    return qn_vision_config_read(r->src, &whole, model_type, c->hidden_size, c->vocab_size, c->rms_norm_eps,
+                                 &c->vision);
 }
 
 /* ---- all of it ----------------------------------------------------------------------------------------- */

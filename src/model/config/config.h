@@ -104,6 +104,9 @@ typedef struct {
      * by the row, the last by the column. Text has them equal. Their sum is rotary_dim / 2; all 0: one
      * position turns all pairs. */
     int64_t mrope_section[QN_ROPE_SECTIONS];
+    /* 1: sections take turns: of the first 3 * mrope_section[1] pairs each third one turns by the row, of the first
+     * 3 * mrope_section[2] each third by the column, and all others by the time. */
+    int mrope_interleaved;
     float *inv_freq;      /* [rotary_dim / 2], all scaling applied; rounded as transformers does in float32 */
     float *long_inv_freq; /* the same; NULL but for LongRoPE */
 } qn_rope_config;
@@ -254,7 +257,7 @@ typedef struct {
     qn_state_space_config state_space; /* of layers that have one; likewise */
     qn_short_conv_config short_conv;   /* of layers whose mixer is SHORT_CONV; likewise */
 
-    qn_vision_config vision; /* depth 0: it takes no images */
+    qn_vision_config vision; /* family NULL: it takes no images */
 
     int32_t bos_token_id;              /* -1: none */
     int32_t stop_ids[QN_STOP_IDS_MAX]; /* eos ids of generation_config.json, config.json and GGUF metadata,

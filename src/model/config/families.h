@@ -91,6 +91,7 @@ typedef struct {
 
 extern const qn_expert_name qn_expert_names[];        /* of Qwen and others in safetensors */
 extern const qn_expert_name qn_expert_joined_names[]; /* the same, published with all experts in one tensor */
+extern const qn_expert_name qn_expert_transposed_names[]; /* the same, each matrix transposed */
 extern const qn_expert_name qn_expert_mixtral_names[];
 extern const qn_expert_name qn_expert_granite_names[];
 extern const qn_expert_name qn_expert_nemotron_names[];
@@ -176,10 +177,11 @@ typedef struct qn_family {
     int head_gate;                /* use_attention_gate: attn_head_gate, 1 where it is not said */
     int latent;                   /* all layers attend over latents */
     int gated_attention;          /* attn_output_gate, where the files do not say */
-    int sees_images;              /* files may have a vision tower: vision_config.h */
-    int sectioned_rope;           /* mrope_section says which pairs turn by which of three positions */
-    int skips_rope;               /* no_rope_layers, no_rope_layer_interval: layers that have no RoPE */
-    int last_is_full;             /* the last layer never slides, whatever layer_types says of it */
+    /* mrope_section says which pairs turn by which of three positions; these, where it is absent. 0: one turns all. */
+    int64_t sectioned_rope[QN_ROPE_SECTIONS];
+    int sections_take_turns; /* qn_rope_config.mrope_interleaved */
+    int skips_rope;          /* no_rope_layers, no_rope_layer_interval: layers that have no RoPE */
+    int last_is_full;        /* the last layer never slides, whatever layer_types says of it */
     /* JSON: what config.json means by leaving rope_parameters out; NULL: nothing. */
     const char *rope_parameters;
     float norm_offset;         /* as published; GGUF files have it added to the weights already */
@@ -193,10 +195,10 @@ typedef struct qn_family {
                                        num_attention_heads; 0: no such model */
 } qn_family;
 
-extern const qn_family qn_family_rows[], qn_family_recurrent_rows[]; /* [qn_family_count], .. */
-extern const int qn_family_count, qn_family_recurrent_count;
+extern const qn_family qn_family_rows[], qn_family_recurrent_rows[], qn_family_seeing_rows[];
+extern const int qn_family_count, qn_family_recurrent_count, qn_family_seeing_count;
 
-/* Row i of both tables, one behind the other; NULL behind the last. */
+/* Row i of the tables, one behind the other; NULL behind the last. */
 const qn_family *qn_family_at(int i);
 
 /* NULL: not known. *name gets the row's own spelling. */

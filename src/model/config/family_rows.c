@@ -187,14 +187,6 @@ static const qn_field_default qwen3_5_defaults[] = {{"vocab_size", 248320, 0},
                                                     {"linear_num_value_heads", 32, 0},
                                                     {NULL, 0, 0}};
 
-static const qn_field_default qwen2_vl_defaults[] = {{"rms_norm_eps", 1e-5, 0},
-                                                     {"rope_theta", 1000000, 0},
-                                                     {"max_position_embeddings", 32768, 0},
-                                                     {"sliding_window", 4096, 0},
-                                                     {"max_window_layers", 80, 0},
-                                                     {"use_sliding_window", 0, 0},
-                                                     {NULL, 0, 0}};
-
 static const qn_field_default granite_defaults[] = {
     {"rms_norm_eps", 1e-6, 0}, {"rope_theta", 10000, 1}, {"max_position_embeddings", 2048, 0}, {NULL, 0, 0}};
 
@@ -611,18 +603,6 @@ const qn_family qn_family_rows[] = {
         .gguf_wide_scale_layers = 62,
     },
     {
-        .model_types = LIST("qwen2_vl", "qwen2_vl_text"),
-        .architectures = LIST("Qwen2VLForConditionalGeneration"),
-        .defaults = qwen2_vl_defaults,
-        .stop_tokens = LIST("<|im_end|>", "<|endoftext|>"),
-        .hidden_act_keys = LIST("hidden_act"),
-        .norms = NORMS_PRE,
-        .slide = QN_SLIDE_FROM,
-        .biased_qkv = 1,
-        .sees_images = 1,
-        .sectioned_rope = 1,
-    },
-    {
         .model_types = LIST("qwen3_moe"),
         .architectures = LIST("Qwen3MoeForCausalLM"),
         .gguf_architecture = "qwen3moe",
@@ -734,6 +714,8 @@ const qn_family qn_family_rows[] = {
         .delta = QN_DELTA_SPLIT,
         .recurrent = QN_MIXER_DELTA,
         .gated_attention = 1,
+        .sectioned_rope = {11, 11, 10},
+        .sections_take_turns = 1,
     },
     {
         .model_types = LIST("gemma4_text", "gemma4"),

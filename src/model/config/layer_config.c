@@ -303,7 +303,9 @@ static qn_status read_rope_sets(const qn_fields *f, const qn_family *family, con
     if (family->scales_queries) QN_TRY(read_query_scale(f, has_full ? &full : &params, c));
     QN_TRY(qn_rope_read(has_full ? &full : &params, f, "rope_theta", head_dim, c->max_position_embeddings,
                         &c->rope[0]));
-    if (family->sectioned_rope) QN_TRY(qn_rope_read_sections(&params, &c->rope[0]));
+    if (family->sectioned_rope[0])
+        QN_TRY(
+            qn_rope_read_sections(&params, family->sectioned_rope, family->sections_take_turns, &c->rope[0]));
     c->n_rope = 1;
     if (has_local || two || head_dim != c->head_dim) {
         const char *theta = two ? "rope_local_base_freq" : "rope_theta";

@@ -278,14 +278,16 @@ qn_status qn_rope_read(const qn_fields *params, const qn_fields *root, const cha
     return status;
 }
 
-qn_status qn_rope_read_sections(const qn_fields *params, qn_rope_config *rope)
+qn_status qn_rope_read_sections(const qn_fields *params, const int64_t *published, int interleaved,
+                                qn_rope_config *rope)
 {
     const json_t *list = qn_fields_get(params, "mrope_section");
     int64_t section[QN_ROPE_SECTIONS], sum = 0, half = rope->rotary_dim / 2;
     char label[96];
+    rope->mrope_interleaved = interleaved;
     if (!list || json_is_null(list)) {
-        static const int64_t published[QN_ROPE_SECTIONS] = {16, 24, 24};
-        if (half == 16 + 24 + 24) memcpy(rope->mrope_section, published, sizeof published);
+        for (int i = 0; i < QN_ROPE_SECTIONS; i++) sum += published[i];
+        if (half == sum || interleaved) memcpy(rope->mrope_section, published, sizeof section);
         return QN_OK;
     }
     qn_fields_label(params, "mrope_section", label, sizeof label);
@@ -301,7 +303,7 @@ qn_status qn_rope_read_sections(const qn_fields *params, qn_rope_config *rope)
                            params->file, label, i, (long long)half);
         sum += section[i];
     }
-    if (sum != half)
+    if (sum != half && !interleaved)
         return qn_fail(QN_E_FORMAT, "%s: %s sums to %lld, expected %lld, the number of rotated pairs",
                        params->file, label, (long long)sum, (long long)half);
     memcpy(rope->mrope_section, section, sizeof section);

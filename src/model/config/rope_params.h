@@ -17,8 +17,10 @@ float qn_rope_power(const qn_rope_config *r, int64_t i);
  * QN_E_FORMAT: a factor that is not a positive number; file and tensor are named. */
 qn_status qn_rope_divide(qn_rope_config *rope, const float *factors, const char *file, const char *tensor);
 
-/* mrope_section: three numbers that sum to the pairs that are turned. Where the parameters lack it, it is
- * that of the published models if their heads have as many pairs, else there are no sections. */
-qn_status qn_rope_read_sections(const qn_fields *params, qn_rope_config *rope);
+/* mrope_section: three numbers that sum to the pairs that are turned, unless they take turns. Where the parameters lack
+ * it, it is that of the published models if their heads have as many pairs or if sections take turns; else there are no
+ * sections. */
+qn_status qn_rope_read_sections(const qn_fields *params, const int64_t *published, int interleaved,
+                                qn_rope_config *rope);
 
 #endif

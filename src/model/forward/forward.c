@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/mem.h"
 #include "model/forward/blocks/blocks.h"
 
 /* What layers share of one run. */
@@ -89,11 +90,41 @@ static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *al
     return scale ? qn_mul(s, x, scale) : x;
 }
 
+/* 1 for cosine and sine of the pairs that turn by position k, where sections take turns; else 0. */
+static qn_array *turns_of(qn_scope *s, const qn_rope_config *r, int k)
+{
+    const int64_t half = r->rotary_dim / 2, both = 2 * half;
+    float *mask = qn_alloc_array((size_t)both, sizeof *mask);
+    if (!mask) return NULL;
+    for (int64_t i = 0; i < half; i++) {
+        int own = (int)(i % QN_ROPE_SECTIONS);
+        if (i >= QN_ROPE_SECTIONS * r->mrope_section[own]) own = 0;
+        mask[i] = mask[half + i] = own == k ? 1.0f : 0.0f;
+    }
+    qn_array *a = qn_from_data(s, QN_DTYPE_F32, 1, &both, mask);
+    qn_free(mask);
+    return a;
+}
+
+/* All pairs by each position, and each pair's own: times 1 and plus 0 is exact. */
+static qn_array *turned_table(qn_scope *s, const qn_forward *f, int i)
+{
+    const qn_rope_config *r = &f->config->rope[i];
+    qn_array *frequencies = qn_parameters_rope(f->parameters, i, 0), *sum = NULL;
+    for (int k = 0; k < QN_ROPE_SECTIONS; k++) {
+        qn_array *table = qn_rope_table(s, f->rope_positions[k], frequencies, r->attention_factor);
+        table = qn_mul(s, table, turns_of(s, r, k));
+        sum = sum ? qn_add(s, sum, table) : table;
+    }
+    return sum;
+}
+
 /* The table of a set whose pairs turn by three positions. */
 static qn_array *sectioned_table(qn_scope *s, const qn_forward *f, int i)
 {
     const qn_rope_config *r = &f->config->rope[i];
     qn_rope_section sections[QN_ROPE_SECTIONS];
+    if (r->mrope_interleaved) return turned_table(s, f, i);
     int64_t first = 0;
     for (int k = 0; k < QN_ROPE_SECTIONS; k++) {
         qn_array *frequencies = qn_parameters_rope(f->parameters, i, 0);
@@ -167,8 +198,9 @@ qn_array *qn_forward_embed(qn_scope *s, const qn_forward *f, qn_array **layer_in
     qn_array *x = qn_take(s, qn_forward_weight(f, QN_WEIGHT_EMBED, 0), f->ids);
     x = qn_scale(s, x, c->embedding_scale);
     if (f->embeds) {
-        qn_array *is_text = qn_sub(s, qn_scalar(s, 1), f->is_embed);
-        x = qn_add(s, qn_mul(s, x, is_text), qn_mul(s, f->embeds, f->is_embed));
+        qn_array *is_text = qn_sub(s, qn_scalar(s, 1), f->is_embed), *embeds = f->embeds;
+        if (c->vision.n_deepstack) embeds = qn_slice_last(s, embeds, 0, c->hidden_size);
+        x = qn_add(s, qn_mul(s, x, is_text), qn_mul(s, embeds, f->is_embed));
     }
     if (!c->altup_num_inputs) x = qn_label(s, x, "hidden.0");
     *layer_inputs = qn_block_layer_inputs(s, f, x);
@@ -184,6 +216,14 @@ static common make_common(qn_scope *s, const qn_forward *f)
     return all;
 }
 
+/* What rows of pictures get behind layer i: of text it is 0. */
+static qn_array *add_vision(qn_scope *s, const qn_forward *f, qn_array *x, int64_t i)
+{
+    const qn_model_config *c = f->config;
+    if (!f->embeds || i >= c->vision.n_deepstack) return x;
+    return qn_add(s, x, qn_slice_last(s, f->embeds, (1 + i) * c->hidden_size, c->hidden_size));
+}
+
 static qn_array *through_layers(qn_scope *s, const qn_forward *f, qn_array *x, common *all, int64_t begin,
                                 int64_t end)
 {
@@ -197,7 +237,7 @@ static qn_array *through_layers(qn_scope *s, const qn_forward *f, qn_array *x, c
         x = layer(s, f, x, all, i);
         if (f->checkpoint_layers && !gives_kv(c, i)) x = qn_checkpoint_from(s, before, x);
         qn_scope_prefix(s, "%s", "");
-        x = qn_label(s, x, name);
+        x = add_vision(s, f, qn_label(s, x, name), i);
     }
     return x;
 }

@@ -22,8 +22,8 @@ typedef struct {
     qn_array *row_begin; /* [S + 1] i32 */
     qn_array *is_long;   /* [R, 1] f32: 1 for rows of sequences longer than rope_short_positions, else 0; NULL
                             where the config has no such limit */
-    /* Vectors [R, hidden_size] that stand for rows where is_embed [R, 1] f32 is 1, and not 0; NULL where the
-     * config has no vision tower. */
+    /* Vectors [R, qn_vision_width] that stand for rows where is_embed [R, 1] f32 is 1, and not 0; what lies behind the
+     * embedding is added behind the first layers. NULL where the config has no vision tower. */
     qn_array *embeds, *is_embed;
     qn_state *state[QN_LAYER_GROUPS_MAX]; /* per group; all NULL: ragged attention without a cache */
     qn_array

@@ -87,7 +87,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (qn_source_open(dir, NULL, &src) == QN_OK && qn_config_read(src, &c) == QN_OK) {
         char name[QN_VISION_NAME_MAX];
         int64_t shape[QN_VISION_DIMS_MAX];
-        if (c.vision.depth) check_pictures(&c.vision);
+        if (c.vision.family) check_pictures(&c.vision);
         for (int64_t i = 0; i < qn_vision_count(&c.vision); i++) {
             int n_dims = qn_vision_tensor(&c, QN_SOURCE_SAFETENSORS, i, name, shape);
             for (int d = 0; d < n_dims; d++)

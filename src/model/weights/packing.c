@@ -147,7 +147,7 @@ static qn_status visit(writing *x, write_fn *fn)
             }
         }
         for (int64_t i = 0; i < qn_weights_vision_count(x->w); i++)
-            QN_TRY(visit_one(x, fn, qn_weights_vision(x->w, i), vectors));
+            if (qn_weights_vision(x->w, i)) QN_TRY(visit_one(x, fn, qn_weights_vision(x->w, i), vectors));
     }
     return QN_OK;
 }

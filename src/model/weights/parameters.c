@@ -201,16 +201,19 @@ static qn_status number_heads(qn_parameters *p, int64_t n)
     return qn_scope_status(p->scope);
 }
 
+/* Frequencies of a quarter of a head's dimensions for rows, then those for columns. */
 static qn_status make_vision_rope(qn_parameters *p, const qn_vision_config *v)
 {
-    const int64_t n = v->embed_dim / v->num_heads / 4;
-    float *values = qn_alloc_array((size_t)n, sizeof *values);
+    const int64_t n = v->head_dim / 4, both = 2 * n;
+    if (v->rope == QN_VISION_ROPE_NONE) return QN_OK;
+    float *values = qn_alloc_array((size_t)both, sizeof *values);
     if (!values) return QN_E_NOMEM;
-    for (int64_t i = 0; i < n; i++) {
-        float exponent = (float)i / (float)n;
+    for (int64_t i = 0; i < both; i++) {
+        const float between = i >= n && v->rope == QN_VISION_ROPE_IN_TURN ? 0.5f : 0,
+                    exponent = ((float)(i % n) + between) / (float)n;
         values[i] = 1.0f / (float)pow((double)v->rope_theta, (double)exponent);
     }
-    p->vision_rope = qn_from_data(p->scope, QN_DTYPE_F32, 1, &n, values);
+    p->vision_rope = qn_from_data(p->scope, QN_DTYPE_F32, 1, &both, values);
     qn_free(values);
     return qn_scope_status(p->scope);
 }

@@ -49,10 +49,12 @@ qn_array *qn_parameters_heads(const qn_parameters *p);
 /* Inverse frequencies of rope set i, f32 [rotary_dim / 2]; is_long: those of long sequences, NULL where these
  * are no others. */
 qn_array *qn_parameters_rope(const qn_parameters *p, int i, int is_long);
-/* Tensor i of the vision tower, [0, qn_parameters_vision_count): see vision_roles.h. Borrowed. */
+/* Tensor i of the vision tower, [0, qn_parameters_vision_count): see vision_roles.h. Borrowed; NULL where the
+ * tower has no such tensor. */
 int64_t qn_parameters_vision_count(const qn_parameters *p);
 qn_array *qn_parameters_vision(const qn_parameters *p, int64_t i);
-/* Inverse frequencies of its rotation, f32 [a quarter of a head]. */
+/* Inverse frequencies of its rotation, f32: a quarter of a head's dimensions for rows, as many for columns; NULL where
+ * it has none. */
 qn_array *qn_parameters_vision_rope(const qn_parameters *p);
 /* Elements of all weights, a tied one once; and the bits of the type that holds most of them. */
 int64_t qn_parameters_count(const qn_parameters *p);

@@ -3,63 +3,175 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef enum { DIM_NONE, DIM_E, DIM_3E, DIM_F, DIM_M, DIM_H, DIM_CHANNELS, DIM_TIMES, DIM_PATCH } dim;
+typedef enum {
+    DIM_NONE,
+    DIM_E,
+    DIM_A,
+    DIM_3A,
+    DIM_F,
+    DIM_P,
+    DIM_M,
+    DIM_IN,
+    DIM_OUT,
+    DIM_X,
+    DIM_Y,
+    DIM_H,
+    DIM_N,
+    DIM_QK
+} dim;
 
-/* '#' is the layer. */
-static const struct {
-    const char *name;
-    dim shape[QN_VISION_DIMS_MAX];
-} roles[QN_VISION_ROLE_COUNT] = {
-    [QN_VISION_PATCH] = {"patch_embed.proj.weight", {DIM_E, DIM_CHANNELS, DIM_TIMES, DIM_PATCH, DIM_PATCH}},
-    [QN_VISION_MERGER_NORM] = {"merger.ln_q.weight", {DIM_E}},
-    [QN_VISION_MERGER_NORM_BIAS] = {"merger.ln_q.bias", {DIM_E}},
-    [QN_VISION_MERGER_UP] = {"merger.mlp.0.weight", {DIM_M, DIM_M}},
-    [QN_VISION_MERGER_UP_BIAS] = {"merger.mlp.0.bias", {DIM_M}},
-    [QN_VISION_MERGER_DOWN] = {"merger.mlp.2.weight", {DIM_H, DIM_M}},
-    [QN_VISION_MERGER_DOWN_BIAS] = {"merger.mlp.2.bias", {DIM_H}},
-    [QN_VISION_NORM1] = {"blocks.#.norm1.weight", {DIM_E}},
-    [QN_VISION_NORM1_BIAS] = {"blocks.#.norm1.bias", {DIM_E}},
-    [QN_VISION_QKV] = {"blocks.#.attn.qkv.weight", {DIM_3E, DIM_E}},
-    [QN_VISION_QKV_BIAS] = {"blocks.#.attn.qkv.bias", {DIM_3E}},
-    [QN_VISION_PROJ] = {"blocks.#.attn.proj.weight", {DIM_E, DIM_E}},
-    [QN_VISION_PROJ_BIAS] = {"blocks.#.attn.proj.bias", {DIM_E}},
-    [QN_VISION_NORM2] = {"blocks.#.norm2.weight", {DIM_E}},
-    [QN_VISION_NORM2_BIAS] = {"blocks.#.norm2.bias", {DIM_E}},
-    [QN_VISION_FC1] = {"blocks.#.mlp.fc1.weight", {DIM_F, DIM_E}},
-    [QN_VISION_FC1_BIAS] = {"blocks.#.mlp.fc1.bias", {DIM_F}},
-    [QN_VISION_FC2] = {"blocks.#.mlp.fc2.weight", {DIM_E, DIM_F}},
-    [QN_VISION_FC2_BIAS] = {"blocks.#.mlp.fc2.bias", {DIM_E}},
+static const dim shapes[QN_VISION_ROLE_COUNT][2] = {
+    [QN_VISION_PATCH_NORM] = {DIM_P},
+    [QN_VISION_PATCH_NORM_BIAS] = {DIM_P},
+    [QN_VISION_PATCH] = {DIM_E, DIM_P},
+    [QN_VISION_PATCH_BIAS] = {DIM_E},
+    [QN_VISION_EMBED_NORM] = {DIM_E},
+    [QN_VISION_EMBED_NORM_BIAS] = {DIM_E},
+    [QN_VISION_CLASS] = {DIM_E},
+    [QN_VISION_POSITIONS] = {DIM_N, DIM_E},
+    [QN_VISION_PRE_NORM] = {DIM_E},
+    [QN_VISION_PRE_NORM_BIAS] = {DIM_E},
+    [QN_VISION_POST_NORM] = {DIM_E},
+    [QN_VISION_POST_NORM_BIAS] = {DIM_E},
+    [QN_VISION_SHIFT] = {DIM_E},
+    [QN_VISION_SPREAD] = {DIM_E},
+    [QN_VISION_MERGER_NORM] = {DIM_IN},
+    [QN_VISION_MERGER_NORM_BIAS] = {DIM_IN},
+    [QN_VISION_MERGER] = {DIM_E, DIM_M},
+    [QN_VISION_MERGER_BIAS] = {DIM_E},
+    [QN_VISION_MERGER_UP] = {DIM_X, DIM_OUT},
+    [QN_VISION_MERGER_UP_BIAS] = {DIM_X},
+    [QN_VISION_MERGER_DOWN] = {DIM_Y, DIM_X},
+    [QN_VISION_MERGER_DOWN_BIAS] = {DIM_Y},
+    [QN_VISION_PROJECTION] = {DIM_H, DIM_Y},
+    [QN_VISION_PROJECTION_BIAS] = {DIM_H},
+    [QN_VISION_TURNED_PROJECTION] = {DIM_E, DIM_H},
+    [QN_VISION_NORM1] = {DIM_E},
+    [QN_VISION_NORM1_BIAS] = {DIM_E},
+    [QN_VISION_QKV] = {DIM_3A, DIM_E},
+    [QN_VISION_QKV_BIAS] = {DIM_3A},
+    [QN_VISION_Q] = {DIM_A, DIM_E},
+    [QN_VISION_Q_BIAS] = {DIM_A},
+    [QN_VISION_K] = {DIM_A, DIM_E},
+    [QN_VISION_K_BIAS] = {DIM_A},
+    [QN_VISION_V] = {DIM_A, DIM_E},
+    [QN_VISION_V_BIAS] = {DIM_A},
+    [QN_VISION_Q_NORM] = {DIM_QK},
+    [QN_VISION_K_NORM] = {DIM_QK},
+    [QN_VISION_PROJ] = {DIM_E, DIM_A},
+    [QN_VISION_PROJ_BIAS] = {DIM_E},
+    [QN_VISION_POST_NORM1] = {DIM_E},
+    [QN_VISION_SCALE1] = {DIM_E},
+    [QN_VISION_NORM2] = {DIM_E},
+    [QN_VISION_NORM2_BIAS] = {DIM_E},
+    [QN_VISION_GATE] = {DIM_F, DIM_E},
+    [QN_VISION_GATE_BIAS] = {DIM_F},
+    [QN_VISION_FC1] = {DIM_F, DIM_E},
+    [QN_VISION_FC1_BIAS] = {DIM_F},
+    [QN_VISION_FC2] = {DIM_E, DIM_F},
+    [QN_VISION_FC2_BIAS] = {DIM_E},
+    [QN_VISION_POST_NORM2] = {DIM_E},
+    [QN_VISION_SCALE2] = {DIM_E},
+    [QN_VISION_DEEP_NORM] = {DIM_M},
+    [QN_VISION_DEEP_NORM_BIAS] = {DIM_M},
+    [QN_VISION_DEEP_UP] = {DIM_X, DIM_M},
+    [QN_VISION_DEEP_UP_BIAS] = {DIM_X},
+    [QN_VISION_DEEP_DOWN] = {DIM_H, DIM_X},
+    [QN_VISION_DEEP_DOWN_BIAS] = {DIM_H},
 };
 enum { N_LAYER_ROLES = QN_VISION_ROLE_COUNT - QN_VISION_MODEL_COUNT };
+
+/* Rows of the table of positions. */
+static int64_t n_positions(const qn_vision_config *v)
+{
+    const int64_t side = v->places_side;
+    if (v->places == QN_VISION_PLACES_AXES || v->places == QN_VISION_PLACES_AXES_IN_TURN) return 2 * side;
+    return side * side + (v->class_row != QN_VISION_CLASS_NONE);
+}
 
 static int64_t dim_size(const qn_model_config *c, dim d)
 {
     const qn_vision_config *v = &c->vision;
+    const qn_image_processor *p = &v->processor;
+    const int64_t heads = v->num_heads * v->head_dim, merged = p->merge_size * p->merge_size * v->embed_dim,
+                  out = v->merge == QN_VISION_MERGE_MEAN || qn_vision_family_name(v->family, QN_VISION_MERGER)
+                            ? v->embed_dim
+                            : merged;
     switch (d) {
+    case DIM_NONE:
+        break;
     case DIM_E:
         return v->embed_dim;
-    case DIM_3E:
-        return 3 * v->embed_dim;
+    case DIM_A:
+        return heads;
+    case DIM_3A:
+        return 3 * heads;
     case DIM_F:
         return v->intermediate_size;
+    case DIM_P:
+        return QN_IMAGE_CHANNELS * p->temporal_patch_size * p->patch_size * p->patch_size;
     case DIM_M:
-        return v->processor.merge_size * v->processor.merge_size * v->embed_dim;
+        return merged;
+    case DIM_IN:
+        return v->merge_norm == 2 ? out : v->embed_dim;
+    case DIM_OUT:
+        return out;
+    case DIM_X:
+        return v->merger_width ? v->merger_width : out;
+    case DIM_Y:
+        return v->output_width;
     case DIM_H:
         return c->hidden_size;
-    case DIM_CHANNELS:
-        return QN_IMAGE_CHANNELS;
-    case DIM_TIMES:
-        return v->processor.temporal_patch_size;
-    case DIM_PATCH:
-        return v->processor.patch_size;
+    case DIM_N:
+        return n_positions(v);
+    case DIM_QK:
+        return v->qk_norm == 2 ? v->head_dim : heads;
+    }
+    return 0;
+}
+
+/* 1: a tower whose files have this tensor at all has it with these switches. */
+static int is_used(const qn_vision_config *v, qn_vision_role role, int64_t layer)
+{
+    switch (role) {
+    case QN_VISION_POSITIONS:
+        return v->places != QN_VISION_PLACES_NONE;
+    case QN_VISION_SHIFT:
+    case QN_VISION_SPREAD:
+        return v->standardize;
+    case QN_VISION_MERGER_NORM:
+    case QN_VISION_MERGER_NORM_BIAS:
+        return v->merge_norm;
+    case QN_VISION_MERGER_BIAS:
+    case QN_VISION_MERGER_UP_BIAS:
+    case QN_VISION_MERGER_DOWN_BIAS:
+    case QN_VISION_PROJECTION_BIAS:
+        return v->merge_bias;
+    case QN_VISION_NORM1_BIAS:
+    case QN_VISION_NORM2_BIAS:
+        return !v->rms_norm;
+    case QN_VISION_QKV_BIAS:
+    case QN_VISION_Q_BIAS:
+    case QN_VISION_K_BIAS:
+    case QN_VISION_V_BIAS:
+        return v->qkv_bias;
+    case QN_VISION_Q_NORM:
+    case QN_VISION_K_NORM:
+        return v->qk_norm;
+    case QN_VISION_PROJ_BIAS:
+        return v->proj_bias;
+    case QN_VISION_GATE_BIAS:
+    case QN_VISION_FC1_BIAS:
+    case QN_VISION_FC2_BIAS:
+        return v->mlp_bias;
     default:
-        return 0;
+        return role < QN_VISION_DEEP_NORM || layer < v->n_deepstack;
     }
 }
 
 int64_t qn_vision_count(const qn_vision_config *v)
 {
-    return v->depth ? QN_VISION_MODEL_COUNT + v->depth * N_LAYER_ROLES : 0;
+    return v->family ? QN_VISION_MODEL_COUNT + v->depth * N_LAYER_ROLES : 0;
 }
 
 int64_t qn_vision_index(qn_vision_role role, int64_t layer)
@@ -67,33 +179,66 @@ int64_t qn_vision_index(qn_vision_role role, int64_t layer)
     return role < QN_VISION_MODEL_COUNT ? (int64_t)role : (int64_t)role + layer * N_LAYER_ROLES;
 }
 
-/* "blocks.#.attn.qkv.weight" as "block3.attn.qkv.bin". */
+static int64_t layer_of(int64_t i)
+{
+    return i < QN_VISION_MODEL_COUNT ? 0 : (i - QN_VISION_MODEL_COUNT) / N_LAYER_ROLES;
+}
+
+static qn_vision_role role_of(int64_t i)
+{
+    return (qn_vision_role)(i - layer_of(i) * N_LAYER_ROLES);
+}
+
+int qn_vision_is_plain(int64_t i)
+{
+    const qn_vision_role role = role_of(i);
+    return role == QN_VISION_POSITIONS || role == QN_VISION_CLASS || role == QN_VISION_TURNED_PROJECTION ||
+           shapes[role][1] == DIM_NONE;
+}
+
+/* "visual.blocks.#.attn.qkv.weight" as "visual.block3.attn.qkv.bin". */
 static void write_raw_name(const char *own, int64_t layer, char name[QN_VISION_NAME_MAX])
 {
-    static const char blocks[] = "blocks.#", weight[] = ".weight";
-    const char *rest = strstr(own, blocks) == own ? own + strlen(blocks) : own, *end = strstr(rest, weight);
+    static const char blocks[] = "s.#", weight[] = ".weight";
+    const char *number = strstr(own, blocks), *rest = number ? number + strlen(blocks) : own,
+               *end = strstr(rest, weight);
     const int n = end ? (int)(end - rest) : (int)strlen(rest);
-    if (rest == own)
-        snprintf(name, QN_VISION_NAME_MAX, "visual.%.*s.bin", n, rest);
+    if (!number)
+        snprintf(name, QN_VISION_NAME_MAX, "%.*s.bin", n, rest);
     else
-        snprintf(name, QN_VISION_NAME_MAX, "visual.block%lld%.*s.bin", (long long)layer, n, rest);
+        snprintf(name, QN_VISION_NAME_MAX, "%.*s%lld%.*s.bin", (int)(number - own), own, (long long)layer, n,
+                 rest);
+}
+
+/* [E, P] as files have it. */
+static int patch_shape(const qn_vision_config *v, int64_t shape[QN_VISION_DIMS_MAX])
+{
+    const qn_image_processor *p = &v->processor;
+    int n = 1;
+    if (v->family->patch_dims == 2) return 2;
+    shape[n++] = QN_IMAGE_CHANNELS;
+    if (v->family->patch_dims == 5) shape[n++] = p->temporal_patch_size;
+    shape[n++] = p->patch_size;
+    shape[n++] = p->patch_size;
+    return n;
 }
 
 int qn_vision_tensor(const qn_model_config *c, qn_source_kind kind, int64_t i, char name[QN_VISION_NAME_MAX],
                      int64_t shape[QN_VISION_DIMS_MAX])
 {
-    int64_t layer = i < QN_VISION_MODEL_COUNT ? 0 : (i - QN_VISION_MODEL_COUNT) / N_LAYER_ROLES,
-            role = i - layer * N_LAYER_ROLES;
-    const char *own = roles[role].name, *hash = strchr(own, '#');
+    const qn_vision_config *v = &c->vision;
+    const int64_t layer = layer_of(i);
+    const qn_vision_role role = role_of(i);
+    const char *own = qn_vision_family_name(v->family, role), *hash = own ? strchr(own, '#') : NULL;
     int n = 0;
+    if (!own || !is_used(v, role, layer)) return 0;
     if (kind == QN_SOURCE_RAW)
         write_raw_name(own, layer, name);
     else if (hash)
-        snprintf(name, QN_VISION_NAME_MAX, "%s%.*s%lld%s", c->vision.prefix, (int)(hash - own), own,
+        snprintf(name, QN_VISION_NAME_MAX, "%s%.*s%lld%s", v->prefix, (int)(hash - own), own,
                  (long long)layer, hash + 1);
     else
-        snprintf(name, QN_VISION_NAME_MAX, "%s%s", c->vision.prefix, own);
-    for (; n < QN_VISION_DIMS_MAX && roles[role].shape[n] != DIM_NONE; n++)
-        shape[n] = dim_size(c, roles[role].shape[n]);
-    return n;
+        snprintf(name, QN_VISION_NAME_MAX, "%s%s", v->prefix, own);
+    for (; n < 2 && shapes[role][n] != DIM_NONE; n++) shape[n] = dim_size(c, shapes[role][n]);
+    return role == QN_VISION_PATCH ? patch_shape(v, shape) : n;
 }

@@ -397,6 +397,7 @@ static qn_status find_vision(const qn_source *src, const qn_model_config *c, qn_
         char name[QN_VISION_NAME_MAX], expected[128];
         const int is_raw = qn_source_get_kind(src) == QN_SOURCE_RAW;
         int n_dims = qn_vision_tensor(c, qn_source_get_kind(src), i, name, shape);
+        if (!n_dims) continue;
         const qn_tensor_view *v = qn_source_find(src, name);
         if (!v && is_raw) return missing_raw(src, c, name, shape, n_dims);
         if (!v)
@@ -404,8 +405,12 @@ static qn_status find_vision(const qn_source *src, const qn_model_config *c, qn_
                            name, shape_text(shape, n_dims, expected, sizeof expected));
         if (n_dims == 2) QN_TRY(join(src, c, w, shape, &v));
         if (is_raw) QN_TRY(shape_raw(w, shape, n_dims, &v));
+        /* Vectors and tables may have dimensions of size 1 around them. */
+        if (v->n_dims > n_dims && n_dims <= 2 && v->n_elements == shape[0] * (n_dims > 1 ? shape[1] : 1))
+            QN_TRY(show_as(w, n_dims > 1 ? shape[0] : 1, &v));
         QN_TRY(check_view(v, shape, n_dims));
         if (n_dims > 2) QN_TRY(show_as(w, shape[0], &v));
+        if (n_dims > 1 && qn_vision_is_plain(i)) QN_TRY(show_as(w, 1, &v));
         w->vision[i] = v;
     }
     return QN_OK;
@@ -436,7 +441,7 @@ qn_status qn_weights_open(const qn_source *src, const qn_model_config *c, qn_wei
     if (!w) return QN_E_NOMEM;
     w->n_layers = c->num_hidden_layers;
     w->layers = qn_calloc((size_t)c->num_hidden_layers, sizeof *w->layers);
-    w->joined = qn_calloc((size_t)qn_source_count(src) + 1, sizeof *w->joined);
+    w->joined = qn_calloc(3 * ((size_t)qn_source_count(src) + 1), sizeof *w->joined);
     w->heads = qn_calloc(2 * (size_t)qn_source_count(src) + 1, sizeof *w->heads);
     w->rows = qn_calloc(3 * (size_t)qn_source_count(src) + 1, sizeof *w->rows);
     w->experts = qn_calloc((size_t)c->num_hidden_layers, EXPERT_ROLES * sizeof *w->experts);

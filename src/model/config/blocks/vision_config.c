@@ -1,28 +1,47 @@
 #include "model/config/blocks/vision_config.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
-enum { LABEL_MAX = 160 };
+#include "model/config/blocks/vision_family.h"
 
-/* What transformers' configuration class takes an absent field for. */
-static const qn_field_default defaults[] = {
-    {"depth", 32, 0},      {"embed_dim", 1280, 0},       {"num_heads", 16, 0},          {"mlp_ratio", 4, 0},
-    {"patch_size", 14, 0}, {"spatial_merge_size", 2, 0}, {"temporal_patch_size", 2, 0}, {NULL, 0, 0}};
+enum {
+    LABEL_MAX = 160,
+    WIDTH_MAX = 1 << 20,
+    HEADS_MAX = 1 << 16,
+    MERGE_MAX = 64,
+    PATCH_MAX = 1024,
+    TIMES_MAX = 64,
+    SIDE_MAX = 1 << 14
+};
 
-/* Older files and newer ones. */
-static const char *const prefixes[] = {"visual.", "model.visual."};
+/* The vision_config and, around it, the whole config.json. */
+typedef struct {
+    qn_fields own, root;
+    const qn_vision_family *family;
+    int64_t hidden_size, vocab_size;
+    float text_eps;
+    int64_t image_size; /* 0: views have any size */
+} reader;
 
-/* That of the first tensor that has one; NULL: none has. */
-static const char *find_prefix(const qn_source *src)
+/* The prefix under which tensors of the tower are there; NULL: none is. */
+static const char *find_prefix(const qn_source *src, const qn_vision_family *family)
 {
-    for (int64_t i = 0; i < qn_source_count(src); i++)
-        for (size_t k = 0; k < sizeof prefixes / sizeof prefixes[0]; k++)
-            if (strncmp(qn_source_get(src, i)->name, prefixes[k], strlen(prefixes[k])) == 0)
-                return prefixes[k];
+    const char *patch = qn_vision_family_name(family, QN_VISION_PATCH), *end = strchr(patch, '.') + 1;
+    for (const char *const *prefix = family->prefixes; *prefix; prefix++) {
+        const size_t n = strlen(*prefix), rest = (size_t)(end - patch);
+        for (int64_t i = 0; i < qn_source_count(src); i++) {
+            const char *name = qn_source_get(src, i)->name;
+            if (strncmp(name, *prefix, n) == 0 && strncmp(name + n, patch, rest) == 0) return *prefix;
+        }
+    }
     return NULL;
 }
 
-static qn_status read_act(const qn_fields *f, qn_vision_act *out)
+/* ---- fields -------------------------------------------------------------------------------------------- */
+
+static qn_status read_act(const qn_fields *f, const char *field, qn_vision_act *out)
 {
     static const struct {
         const char *name;
@@ -31,9 +50,10 @@ static qn_status read_act(const qn_fields *f, qn_vision_act *out)
                 {"gelu", QN_VISION_GELU},
                 {"gelu_pytorch_tanh", QN_VISION_GELU_TANH},
                 {"silu", QN_VISION_SILU}};
-    const char *name = "quick_gelu";
+    const char *name = NULL;
     char label[LABEL_MAX];
-    QN_TRY(qn_fields_string(f, "hidden_act", &name, NULL));
+    QN_TRY(qn_fields_string(f, field, &name, NULL));
+    if (!name) return QN_OK;
     for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++)
         if (strcmp(acts[i].name, name) == 0) {
             *out = acts[i].act;
@@ -42,77 +62,310 @@ static qn_status read_act(const qn_fields *f, qn_vision_act *out)
     return qn_fail(
         QN_E_UNSUPPORTED,
         "%s: %s is \"%.40s\", which is not supported (known: quick_gelu, gelu, gelu_pytorch_tanh, silu)",
-        f->file, qn_fields_label(f, "hidden_act", label, sizeof label), name);
+        f->file, qn_fields_label(f, field, label, sizeof label), name);
 }
 
-/* Sizes, each bounded so that products of three fit in 63 bits. */
-static qn_status read_sizes(const qn_fields *f, int64_t hidden_size, qn_vision_config *v)
+/* A number, or a list of the same number for each axis. */
+static qn_status read_side(const qn_fields *f, const char *name, int64_t max, int64_t *out)
 {
-    enum {
-        LAYERS_MAX = 4096,
-        WIDTH_MAX = 1 << 20,
-        HEADS_MAX = 1 << 16,
-        MERGE_MAX = 64,
-        PATCH_MAX = 1024,
-        TIMES_MAX = 64
-    };
-    double ratio = 0;
-    int64_t channels = QN_IMAGE_CHANNELS, merged = hidden_size;
+    const json_t *value = qn_fields_get(f, name);
+    char label[LABEL_MAX];
+    if (!json_is_array(value)) return qn_fields_int(f, name, 1, max, out, NULL);
+    qn_fields_label(f, name, label, sizeof label);
+    int64_t side = 0;
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *one = json_array_get(value, i);
+        const int64_t n = json_is_integer(one) ? (int64_t)json_integer_value(one) : 0;
+        if (n < 1 || n > max)
+            return qn_fail(QN_E_FORMAT, "%s: %s[%zu]: expected a number from 1 to %lld", f->file, label, i,
+                           (long long)max);
+        if (i && n != side)
+            return qn_fail(QN_E_UNSUPPORTED, "%s: %s has %lld and %lld: sides that differ are not supported",
+                           f->file, label, (long long)side, (long long)n);
+        side = n;
+    }
+    if (!side) return qn_fail(QN_E_FORMAT, "%s: %s: expected numbers", f->file, label);
+    *out = side;
+    return QN_OK;
+}
+
+static qn_status check_channels(const qn_fields *f)
+{
+    static const char *const names[] = {"in_chans", "in_channels", "num_channels"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        int64_t channels = QN_IMAGE_CHANNELS;
+        char label[LABEL_MAX];
+        QN_TRY(qn_fields_int(f, names[i], 1, WIDTH_MAX, &channels, NULL));
+        if (channels != QN_IMAGE_CHANNELS)
+            return qn_fail(QN_E_UNSUPPORTED, "%s: %s is %lld, which is not supported (known: %d)", f->file,
+                           qn_fields_label(f, names[i], label, sizeof label), (long long)channels,
+                           (int)QN_IMAGE_CHANNELS);
+    }
+    return QN_OK;
+}
+
+/* ---- layers -------------------------------------------------------------------------------------------- */
+
+static qn_status read_heads(const qn_fields *f, qn_vision_config *v)
+{
     char label[LABEL_MAX], other[LABEL_MAX];
-    qn_image_processor *p = &v->processor;
-    QN_TRY(qn_fields_required_int(f, "depth", 1, LAYERS_MAX, &v->depth));
-    QN_TRY(qn_fields_required_int(f, "embed_dim", 1, WIDTH_MAX, &v->embed_dim));
+    int found = 0;
+    const int64_t parts = v->rope == QN_VISION_ROPE_NONE ? 1 : 4;
     QN_TRY(qn_fields_required_int(f, "num_heads", 1, HEADS_MAX, &v->num_heads));
-    QN_TRY(qn_fields_number(f, "mlp_ratio", 1e-3, 1024, &ratio, NULL));
-    QN_TRY(qn_fields_required_int(f, "patch_size", 1, PATCH_MAX, &p->patch_size));
-    QN_TRY(qn_fields_required_int(f, "spatial_merge_size", 1, MERGE_MAX, &p->merge_size));
-    QN_TRY(qn_fields_required_int(f, "temporal_patch_size", 1, TIMES_MAX, &p->temporal_patch_size));
-    QN_TRY(qn_fields_int(f, "in_chans", 1, WIDTH_MAX, &channels, NULL));
-    QN_TRY(qn_fields_int(f, "in_channels", 1, WIDTH_MAX, &channels, NULL));
-    QN_TRY(qn_fields_int(f, "hidden_size", 1, WIDTH_MAX, &merged, NULL));
-    if (v->embed_dim % (4 * v->num_heads))
-        return qn_fail(QN_E_FORMAT, "%s: %s is %lld, expected a multiple of four times %s %lld", f->file,
+    QN_TRY(qn_fields_int(f, "head_dim", 1, WIDTH_MAX, &v->head_dim, &found));
+    if (found && v->head_dim % parts)
+        return qn_fail(QN_E_FORMAT, "%s: %s is %lld, expected a multiple of four", f->file,
+                       qn_fields_label(f, "head_dim", label, sizeof label), (long long)v->head_dim);
+    if (!found && v->embed_dim % (parts * v->num_heads))
+        return qn_fail(QN_E_FORMAT, "%s: %s is %lld, expected a multiple of %s%s %lld", f->file,
                        qn_fields_label(f, "embed_dim", label, sizeof label), (long long)v->embed_dim,
-                       qn_fields_label(f, "num_heads", other, sizeof other), (long long)v->num_heads);
-    if (channels != QN_IMAGE_CHANNELS)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: %s is %lld, which is not supported (known: %d)", f->file,
-                       qn_fields_label(f, "in_channels", label, sizeof label), (long long)channels,
-                       (int)QN_IMAGE_CHANNELS);
-    if (merged != hidden_size)
-        return qn_fail(QN_E_FORMAT, "%s: %s is %lld, but the model's own hidden_size is %lld", f->file,
-                       qn_fields_label(f, "hidden_size", label, sizeof label), (long long)merged,
-                       (long long)hidden_size);
+                       parts == 4 ? "four times " : "", qn_fields_label(f, "num_heads", other, sizeof other),
+                       (long long)v->num_heads);
+    if (!found) v->head_dim = v->embed_dim / v->num_heads;
+    if (v->attention_scale == 0) v->attention_scale = (float)(1 / sqrt((double)v->head_dim));
+    return QN_OK;
+}
+
+static qn_status read_intermediate(const qn_fields *f, qn_vision_config *v)
+{
+    double ratio = 0;
+    char label[LABEL_MAX];
+    QN_TRY(qn_fields_int(f, "intermediate_size", 1, WIDTH_MAX, &v->intermediate_size, NULL));
+    if (v->intermediate_size) return QN_OK;
+    QN_TRY(qn_fields_number(f, "mlp_ratio", 1e-3, 1024, &ratio, NULL));
     v->intermediate_size = (int64_t)((double)v->embed_dim * ratio);
     if (v->intermediate_size >= 1) return QN_OK;
     return qn_fail(QN_E_FORMAT, "%s: %s leaves no rows of the MLP", f->file,
                    qn_fields_label(f, "mlp_ratio", label, sizeof label));
 }
 
-static qn_status read_token(const qn_fields *root, int64_t vocab_size, qn_vision_config *v)
+/* The numbers of layers in a list, to out[0..*n); *found 0: there is no list. */
+static qn_status read_layers(const qn_fields *f, const char *name, int64_t depth, int64_t max, int64_t *out,
+                             int64_t *n, int *found)
 {
-    int64_t id = 151655; /* of the published models */
-    QN_TRY(qn_fields_int(root, "image_token_id", 0, INT32_MAX, &id, NULL));
-    if (id >= vocab_size)
-        return qn_fail(QN_E_FORMAT, "%s: image_token_id is %lld, but the vocabulary has %lld tokens",
-                       root->file, (long long)id, (long long)vocab_size);
+    const json_t *list = qn_fields_get(f, name);
+    char label[LABEL_MAX];
+    *found = list && !json_is_null(list);
+    if (!*found) return QN_OK;
+    qn_fields_label(f, name, label, sizeof label);
+    if (!json_is_array(list) || (int64_t)json_array_size(list) > max)
+        return qn_fail(QN_E_FORMAT, "%s: %s: expected a list of at most %lld layers", f->file, label,
+                       (long long)max);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i);
+        const int64_t layer = json_is_integer(one) ? (int64_t)json_integer_value(one) : -1;
+        if (layer < 0 || layer >= depth)
+            return qn_fail(QN_E_FORMAT, "%s: %s[%zu]: expected the number of one of %lld layers", f->file,
+                           label, i, (long long)depth);
+        out[i] = layer;
+    }
+    *n = (int64_t)json_array_size(list);
+    return QN_OK;
+}
+
+static qn_status read_windows(const qn_fields *f, qn_vision_config *v)
+{
+    int64_t pixels = 0, layers[QN_VISION_LAYERS_MAX], n = 0;
+    const int64_t unit = v->processor.patch_size * v->processor.merge_size;
+    int found = 0;
+    char label[LABEL_MAX];
+    QN_TRY(qn_fields_int(f, "window_size", 1, WIDTH_MAX, &pixels, &found));
+    if (!found) return QN_OK;
+    if (pixels < unit)
+        return qn_fail(QN_E_FORMAT, "%s: %s is %lld, less than the %lld pixels of a token", f->file,
+                       qn_fields_label(f, "window_size", label, sizeof label), (long long)pixels,
+                       (long long)unit);
+    v->window_size = pixels / unit;
+    QN_TRY(read_layers(f, "fullatt_block_indexes", v->depth, QN_VISION_LAYERS_MAX, layers, &n, &found));
+    if (!found) return QN_OK;
+    memset(v->full_layers, 0, sizeof v->full_layers);
+    for (int64_t i = 0; i < n; i++) v->full_layers[layers[i] / 64] |= (uint64_t)1 << layers[i] % 64;
+    return QN_OK;
+}
+
+static qn_status read_deepstack(const qn_fields *f, qn_vision_config *v)
+{
+    int found;
+    char label[LABEL_MAX];
+    if (!v->n_deepstack) return QN_OK;
+    QN_TRY(read_layers(f, "deepstack_visual_indexes", v->depth, QN_VISION_DEEPSTACK_MAX, v->deepstack_layers,
+                       &v->n_deepstack, &found));
+    for (int64_t i = 0; i < v->n_deepstack; i++) {
+        int again = v->deepstack_layers[i] >= v->depth;
+        for (int64_t k = 0; k < i; k++) again |= v->deepstack_layers[k] == v->deepstack_layers[i];
+        if (again)
+            return qn_fail(QN_E_FORMAT, "%s: %s: layer %lld is there twice, or is not one of %lld", f->file,
+                           qn_fields_label(f, "deepstack_visual_indexes", label, sizeof label),
+                           (long long)v->deepstack_layers[i], (long long)v->depth);
+    }
+    return QN_OK;
+}
+
+/* ---- patches and tokens --------------------------------------------------------------------------------- */
+
+static int64_t whole_root(int64_t n)
+{
+    int64_t root = (int64_t)sqrt((double)n);
+    while (root * root > n) root--;
+    while ((root + 1) * (root + 1) <= n) root++;
+    return root;
+}
+
+static const qn_fields *owner_of(const reader *r, const char *name)
+{
+    return qn_fields_get(&r->own, name) || !qn_fields_get(&r->root, name) ? &r->own : &r->root;
+}
+
+/* How many patches beside each other become a token. */
+static qn_status read_merge(const reader *r, qn_vision_config *v)
+{
+    const char *name = r->family->merged_by;
+    const qn_fields *f = owner_of(r, name);
+    int64_t *out = &v->processor.merge_size, tokens = 0;
+    double share = 0;
+    char label[LABEL_MAX];
+    *out = 1;
+    switch (r->family->merged) {
+    case QN_VISION_MERGED_SIDE:
+        return qn_fields_required_int(f, name, 1, MERGE_MAX, out);
+    case QN_VISION_MERGED_SHARE:
+        QN_TRY(qn_fields_number(f, name, 1.0 / MERGE_MAX, 1, &share, NULL));
+        *out = share > 0 ? (int64_t)(1 / share) : 1;
+        if (share > 0 && (double)*out * share == 1) return QN_OK;
+        break;
+    case QN_VISION_MERGED_TOKENS:
+        QN_TRY(qn_fields_required_int(f, name, 1, (int64_t)SIDE_MAX * SIDE_MAX, &tokens));
+        *out = r->image_size / v->processor.patch_size / whole_root(tokens);
+        if (*out >= 1 && *out <= MERGE_MAX &&
+            *out * whole_root(tokens) * v->processor.patch_size == r->image_size)
+            return QN_OK;
+        break;
+    }
+    return qn_fail(QN_E_FORMAT, "%s: %s does not make whole tokens of the patches", f->file,
+                   qn_fields_label(f, name, label, sizeof label));
+}
+
+static qn_status read_patches(reader *r, qn_vision_config *v)
+{
+    qn_image_processor *p = &v->processor;
+    char label[LABEL_MAX];
+    p->patch_size = 0;
+    p->temporal_patch_size = 1;
+    QN_TRY(check_channels(&r->own));
+    QN_TRY(read_side(&r->own, "patch_size", PATCH_MAX, &p->patch_size));
+    if (!p->patch_size) return qn_fields_required_int(&r->own, "patch_size", 1, PATCH_MAX, &p->patch_size);
+    QN_TRY(read_side(&r->own, "temporal_patch_size", TIMES_MAX, &p->temporal_patch_size));
+    QN_TRY(read_side(&r->own, "image_size", SIDE_MAX, &r->image_size));
+    if (r->image_size && r->image_size < p->patch_size)
+        return qn_fail(QN_E_FORMAT, "%s: %s is %lld, less than a patch", r->own.file,
+                       qn_fields_label(&r->own, "image_size", label, sizeof label), (long long)r->image_size);
+    return read_merge(r, v);
+}
+
+static qn_status read_places(const reader *r, qn_vision_config *v)
+{
+    static const char *const counts[] = {"num_position_embeddings", "num_patches"};
+    char label[LABEL_MAX];
+    switch (v->places) {
+    case QN_VISION_PLACES_NONE:
+        return QN_OK;
+    case QN_VISION_PLACES_PLAIN:
+    case QN_VISION_PLACES_SHARES:
+        v->places_side = r->image_size / v->processor.patch_size;
+        return v->places_side ? QN_OK
+                              : qn_fields_required_int(&r->own, "image_size", 1, SIDE_MAX, &v->places_side);
+    case QN_VISION_PLACES_AXES:
+    case QN_VISION_PLACES_AXES_IN_TURN:
+        return qn_fields_required_int(&r->own, "position_embedding_size", 1, WIDTH_MAX, &v->places_side);
+    case QN_VISION_PLACES_CORNERS:
+    case QN_VISION_PLACES_RESIZED:
+        break;
+    }
+    const char *name = counts[v->places == QN_VISION_PLACES_RESIZED];
+    int64_t n = 0;
+    QN_TRY(qn_fields_required_int(&r->own, name, 1, (int64_t)SIDE_MAX * SIDE_MAX, &n));
+    v->places_side = whole_root(n);
+    if (v->places_side * v->places_side == n) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: %s is %lld, which is no square", r->own.file,
+                   qn_fields_label(&r->own, name, label, sizeof label), (long long)n);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------------------ */
+
+static qn_status read_theta(const qn_fields *f, qn_vision_config *v)
+{
+    qn_fields params;
+    int found = 0;
+    double theta = v->rope_theta > 0 ? (double)v->rope_theta : 10000;
+    QN_TRY(qn_fields_number(f, "rope_theta", 1e-3, 1e12, &theta, NULL));
+    QN_TRY(qn_fields_object(f, "rope_parameters", "vision_config.rope_parameters.", &params, &found));
+    if (found) QN_TRY(qn_fields_number(&params, "rope_theta", 1e-3, 1e12, &theta, NULL));
+    v->rope_theta = (float)theta;
+    return QN_OK;
+}
+
+static qn_status read_token(const reader *r, qn_vision_config *v)
+{
+    int64_t id = 0;
+    char label[LABEL_MAX];
+    QN_TRY(qn_fields_required_int(&r->root, "image_token_id", 0, INT32_MAX, &id));
+    if (id >= r->vocab_size)
+        return qn_fail(QN_E_FORMAT, "%s: %s is %lld, but the vocabulary has %lld tokens", r->root.file,
+                       qn_fields_label(&r->root, "image_token_id", label, sizeof label), (long long)id,
+                       (long long)r->vocab_size);
     v->image_token_id = (int32_t)id;
     return QN_OK;
 }
 
-qn_status qn_vision_config_read(qn_source *src, const qn_fields *root, int64_t hidden_size,
-                                int64_t vocab_size, qn_vision_config *out)
+/* What is merged has the text's width in the end: where the files say it, they must say the same. */
+static qn_status check_width(const reader *r)
 {
-    qn_fields f;
+    int64_t merged = r->hidden_size;
+    char label[LABEL_MAX];
+    QN_TRY(qn_fields_int(&r->own, "out_hidden_size", 1, WIDTH_MAX, &merged, NULL));
+    if (merged == r->hidden_size) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: %s is %lld, but the model's own hidden_size is %lld", r->own.file,
+                   qn_fields_label(&r->own, "out_hidden_size", label, sizeof label), (long long)merged,
+                   (long long)r->hidden_size);
+}
+
+static qn_status read_all(reader *r, qn_vision_config *v)
+{
+    const qn_fields *f = &r->own;
+    QN_TRY(qn_fields_required_int(f, "depth", 1, QN_VISION_LAYERS_MAX, &v->depth));
+    QN_TRY(qn_fields_required_int(f, "embed_dim", 1, WIDTH_MAX, &v->embed_dim));
+    QN_TRY(read_heads(f, v));
+    QN_TRY(read_intermediate(f, v));
+    QN_TRY(read_act(f, "hidden_act", &v->hidden_act));
+    QN_TRY(read_patches(r, v));
+    QN_TRY(read_places(r, v));
+    QN_TRY(read_theta(f, v));
+    QN_TRY(read_windows(f, v));
+    QN_TRY(read_deepstack(f, v));
+    QN_TRY(check_width(r));
+    v->merger_width = v->processor.merge_size * v->processor.merge_size * v->embed_dim;
+    v->output_width = r->hidden_size;
+    return read_token(r, v);
+}
+
+qn_status qn_vision_config_read(qn_source *src, const qn_fields *root, const char *model_type,
+                                int64_t hidden_size, int64_t vocab_size, float norm_eps,
+                                qn_vision_config *out)
+{
+    reader r = {.root = *root, .hidden_size = hidden_size, .vocab_size = vocab_size, .text_eps = norm_eps};
     int found = 0;
-    const char *model_type = "qwen2_vl";
-    qn_vision_config v = {.prefix = find_prefix(src), .norm_eps = 1e-6f, .rope_theta = 10000};
-    QN_TRY(qn_fields_object(root, "vision_config", "vision_config.", &f, &found));
-    if (!found || !v.prefix) return QN_OK;
-    f.defaults = defaults;
-    QN_TRY(qn_fields_string(root, "model_type", &model_type, NULL));
-    QN_TRY(read_sizes(&f, hidden_size, &v));
-    QN_TRY(read_act(&f, &v.hidden_act));
-    QN_TRY(read_token(root, vocab_size, &v));
+    r.family = qn_vision_family_find(model_type);
+    QN_TRY(qn_fields_object(root, "vision_config", "vision_config.", &r.own, &found));
+    if (!found || !r.family) return QN_OK;
+    qn_vision_config v = r.family->fixed;
+    v.family = r.family;
+    v.prefix = find_prefix(src, r.family);
+    if (!v.prefix) return QN_OK;
+    r.own.defaults = r.family->defaults;
+    r.own.spelled = r.family->spelled;
+    r.root.defaults = r.family->root_defaults;
+    r.root.spelled = r.family->root_spelled;
+    QN_TRY(read_all(&r, &v));
     const qn_image_tower tower = {.model_type = model_type,
                                   .patch_size = v.processor.patch_size,
                                   .merge_size = v.processor.merge_size,
@@ -120,4 +373,14 @@ qn_status qn_vision_config_read(qn_source *src, const qn_fields *root, int64_t h
     QN_TRY(qn_image_processor_read(src, &tower, &v.processor));
     *out = v;
     return QN_OK;
+}
+
+int64_t qn_vision_width(const qn_vision_config *v, int64_t hidden_size)
+{
+    return hidden_size * (1 + v->n_deepstack);
+}
+
+int qn_vision_is_full(const qn_vision_config *v, int64_t layer)
+{
+    return !v->window_size || (v->full_layers[layer / 64] >> layer % 64 & 1);
 }
