@@ -173,6 +173,25 @@ need_jsonschema() {
     export QUERN_JSONSCHEMA=$folder/bin/python
 }
 
+# need_transformers: the image processors of transformers, into the cache folder; QUERN_TRANSFORMERS names the Python that has them.
+need_transformers() {
+    local folder=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}/transformers
+    [ -z "${QUERN_TRANSFORMERS-}" ] || return 0
+    [ -e "$folder/complete" ] || {
+        need_packages python3-venv
+        say "installing the Python packages transformers, torch and torchvision into $folder"
+        rm -rf "$folder"
+        python3 -m venv "$folder" >&2 && "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+            transformers==5.24.0 torch==2.15.0 torchvision==0.29.2 pillow >&2 && touch "$folder/complete" || {
+            rm -rf "$folder"
+            say "they could not be installed (no index): image processors are not compared"
+            echo "0 passed, 0 failed, 1 skipped"
+            return 1
+        }
+    }
+    QUERN_TRANSFORMERS=$folder/bin/python
+}
+
 # need_client: the official client of OpenAI's API, for the tests of the server, the package gguf, for those of files written, and
 # huggingface_hub, for those of models by name, into the cache folder (nothing of Python's own is changed). The Python is the one that tests/run takes.
 need_client() {

@@ -80,7 +80,7 @@ static const qn_tensor_view *find(const golden *g, const char *name)
 static double value_at(const qn_tensor_view *v, int64_t i)
 {
     return v->dtype == QN_DTYPE_F16 ? qn_f16_to_f32(((const uint16_t *)v->data)[i])
-                                  : ((const float *)v->data)[i];
+                                    : ((const float *)v->data)[i];
 }
 
 /* Planes [channels, height, width] of one view. */

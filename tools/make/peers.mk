@@ -35,9 +35,17 @@ test-tokenizers: SHELL := bash
 test-tokenizers: $(B)/tests/tokenizers/reference_test
 	$(Q). tools/setup.sh; need_tokenizers || exit 0; rm -rf $(B)/tokenizer_kinds && \
 	  "$$QUERN_TOKENIZERS" tools/tokenizer_kinds.py $(B)/tokenizer_kinds $(CASES) && QUERN_TOKENIZER_KINDS=$(B)/tokenizer_kinds $<
+
+# Image processors on SIZES random sizes each: the same views, grids and tokens as transformers' own, which is installed at the
+# first run with torch and torchvision (gigabytes). Minutes.
+SIZES ?= 200
+test-images: SHELL := bash
+test-images: $(B)/tests/models/image_sizes_test
+	$(Q). tools/setup.sh; need_transformers || exit 0; \
+	  "$$QUERN_TRANSFORMERS" tools/image_sizes.py $(B)/image_sizes.json $(SIZES) && QUERN_IMAGE_SIZES=$(B)/image_sizes.json $<
 # The description of the API: valid OpenAPI 3.1, and kept by the server under whatever schemathesis makes of it. Installs both at
 # the first run.
 test-schemathesis: SHELL := bash
 test-schemathesis: all
 	$(Q). tools/setup.sh; need_openapi || exit 0; PYTHON="$$QUERN_OPENAPI" QUERN=$(B)/quern tests/run tests/openapi/test_openapi.py
-.PHONY: test-schemathesis test-constrain test-tokenizers test-mlx run-mlx test-peft test-clients
+.PHONY: test-schemathesis test-images test-constrain test-tokenizers test-mlx run-mlx test-peft test-clients
