@@ -650,8 +650,8 @@ def test_tools_of_which_the_template_knows_little(server, caller):
     seed = Server("seed")
     (warning,) = chat(seed, tools=TOOLS, max_tokens=1)["warnings"]
     assert warning["param"] == "tools" and "does not show tools" in warning["message"]
-    first = stream(seed, "/v1/chat/completions", {"messages": HELLO, "tools": TOOLS, "max_tokens": 1})[0]
-    assert first["warnings"] == [warning]
+    last = stream(seed, "/v1/chat/completions", {"messages": HELLO, "tools": TOOLS, "max_tokens": 1})[-1]
+    assert last["warnings"] == [warning]
     assert seed.stop() == 0
 
 

@@ -49,7 +49,6 @@ static void write_begin(const qn_completion *c, const qn_completion_choice *choi
     qn_write_null(out, "logprobs");
     qn_openai_close_choice(c, choice, 0, out);
     if (choice->index == 0) qn_openai_put_prompt_ids(c, choice, out);
-    if (choice->index == 0) qn_write_warnings(&c->request, out);
     qn_openai_close_event(out);
 }
 

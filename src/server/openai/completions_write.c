@@ -124,7 +124,6 @@ static void write_fixed(const qn_completion *c, const qn_completion_choice *choi
 static void write_begin(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
 {
     write_fixed(c, choice, 0, out);
-    if (choice->index == 0) qn_write_warnings(&c->request, out);
     qn_openai_close_event(out);
 }
 

@@ -51,6 +51,7 @@ void qn_openai_close_choice(const qn_completion *c, const qn_completion_choice *
     qn_buf_puts(out, "}]");
     /* With include_usage every chunk has the key; only the last has figures. */
     if (c->request.include_usage) qn_write_null(out, "usage");
+    if (is_last && c->n_running == 0 && !c->request.include_usage) qn_write_warnings(&c->request, out);
 }
 
 void qn_openai_write_end(const qn_completion *c, const char *prefix, const char *object, qn_buf *out)
@@ -60,6 +61,7 @@ void qn_openai_write_end(const qn_completion *c, const char *prefix, const char 
         qn_json_key(out, "choices");
         qn_buf_puts(out, "[]");
         qn_openai_put_usage(c, out);
+        qn_write_warnings(&c->request, out);
         qn_openai_close_event(out);
     }
     qn_buf_puts(out, "data: [DONE]\n\n");

@@ -24,7 +24,8 @@ qn_status qn_openai_make_rest(qn_completion *c);
 void qn_openai_put_prompt_logprobs(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
 /* "finish_reason" and "stop_reason": the stop string or id of the request that ended the choice, or null. */
 void qn_openai_put_finish(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
-/* "finish_reason":, which closes the choice; and what every chunk has behind its choices. */
+/* "finish_reason":, which closes the choice; and what every chunk has behind its choices: in the last event of the
+ * stream, the warnings. */
 void qn_openai_close_choice(const qn_completion *c, const qn_completion_choice *choice, int is_last,
                             qn_buf *out);
 /* What ends a stream: an event with the usage if it is asked for, and "[DONE]". */
