@@ -48,4 +48,8 @@ test-images: $(B)/tests/models/image_sizes_test
 test-schemathesis: SHELL := bash
 test-schemathesis: all
 	$(Q). tools/setup.sh; need_openapi || exit 0; PYTHON="$$QUERN_OPENAPI" QUERN=$(B)/quern tests/run tests/openapi/test_openapi.py
-.PHONY: test-schemathesis test-images test-constrain test-tokenizers test-mlx run-mlx test-peft test-clients
+# Attacks that last: wrk, slowhttptest (both Debian's) and 100,000 mutated requests, with a client that must be answered throughout.
+test-attack: SHELL := bash
+test-attack: all
+	$(Q). tools/setup.sh; need_packages wrk slowhttptest; QUERN=$(B)/quern python3 -m pytest -q -s -p no:cacheprovider tests/attack
+.PHONY: test-attack test-schemathesis test-images test-constrain test-tokenizers test-mlx run-mlx test-peft test-clients
