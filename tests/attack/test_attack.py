@@ -26,6 +26,14 @@ CHAT = {"messages": [{"role": "user", "content": "What is a quern?"}], "max_toke
 SLACK_KB = 64 << 10
 
 
+def tell(line):
+    """Figures go to a file too, because a test that passes is silent."""
+    print(line)
+    if path := os.environ.get("QUERN_ATTACK_LOG"):
+        with open(path, "a") as f:
+            f.write(line + "\n")
+
+
 class Probe(threading.Thread):
     """A client that asks the same again and again, and must get the same answer."""
 
@@ -56,7 +64,7 @@ class Probe(threading.Thread):
         assert not self.faults, self.faults[:3]
         times = sorted(self.times)
         assert len(times) >= 5
-        print(f"probe: {len(times)} answers, median {1000 * times[len(times) // 2]:.0f} ms, worst "
+        tell(f"probe: {len(times)} answers, median {1000 * times[len(times) // 2]:.0f} ms, worst "
               f"{1000 * times[-1]:.0f} ms")
 
 
@@ -80,7 +88,7 @@ def server():
         assert s.request("GET", "/health")[0] == 200
         until(lambda: s.files() <= files, 60)
         until(lambda: pages_used(s) == 0, 60)
-        print(f"memory: {memory >> 10} MiB before, {s.memory_kb() >> 10} MiB after; files {files}, {s.files()}")
+        tell(f"memory: {memory >> 10} MiB before, {s.memory_kb() >> 10} MiB after; files {files}, {s.files()}")
         assert s.memory_kb() < memory + SLACK_KB
     finally:
         code = s.stop()
@@ -98,7 +106,7 @@ def run(*command):
     ("/v1/chat/completions", ["-s", os.path.join(HERE, "chat.lua")])])
 def test_wrk(server, path, options):
     out = run("wrk", "-t", 2, "-c", 64, "-d", f"{SECONDS}s", *options, server.url + path)
-    print(re.search(r"(\d+) requests in.*", out)[0])
+    tell(re.search(r"(\d+) requests in.*", out)[0])
     assert int(re.search(r"(\d+) requests in", out)[1]) > 0 and "Socket errors" not in out, out
 
 
@@ -109,7 +117,7 @@ def test_slow(server, kind):
     path = "/v1/chat/completions" if kind == "bodies" else "/openapi.json"
     out = run("slowhttptest", *options, "-c", 1000, "-r", 500, "-l", SECONDS, "-u", server.url + path)
     out = re.sub(r"\x1b\[[0-9;]*[mJH]", "", out)
-    print(" ".join(out.split("\n")[-6:]))
+    tell(" ".join(out.split("\n")[-6:]))
 
 
 # ---- mutated requests ----
@@ -130,7 +138,8 @@ BODIES = {
 }
 TOKENS = [b"\r\n", b"\n", b":", b" ", b"\0", b"{", b"}", b"[", b'"', b",", b"-1", b"1e999", b"null", b"%2e", b"/..",
           b"\xff", b"HTTP/1.1", b"Transfer-Encoding: chunked\r\n", b"Content-Length: 5\r\n",
-          b"Expect: 100-continue\r\n", b"99999999999999999999", b"\\u0000", b"ffffffff\r\n", b"0\r\n\r\n", b"Connection: close\r\n"]
+          b"Expect: 100-continue\r\n", b"99999999999999999999", b"\\u0000", b"ffffffff\r\n", b"0\r\n\r\n",
+          b"Connection: close\r\n"]
 
 
 LAST = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -194,6 +203,6 @@ def test_mutated(server):
         for part in parts:
             for status, n in part.items():
                 counts[status] = counts.get(status, 0) + n
-    print(f"{N} requests, answers by status: {dict(sorted(counts.items()))}")
+    tell(f"{N} requests, answers by status: {dict(sorted(counts.items()))}")
     assert counts[200] > N // 20 and counts[400] > N // 20, counts
     assert not [s for s in counts if s >= 500 and s not in (501, 503, 505)], counts

@@ -51,5 +51,6 @@ test-schemathesis: all
 # Attacks that last: wrk, slowhttptest (both Debian's) and 100,000 mutated requests, with a client that must be answered throughout.
 test-attack: SHELL := bash
 test-attack: all
-	$(Q). tools/setup.sh; need_packages wrk slowhttptest; QUERN=$(B)/quern python3 -m pytest -q -s -p no:cacheprovider tests/attack
+	$(Q). tools/setup.sh; need_packages wrk slowhttptest; rm -f $(B)/attack.log; \
+	  QUERN=$(B)/quern QUERN_ATTACK_LOG=$(B)/attack.log tests/run tests/attack/test_attack.py; rc=$$?; cat $(B)/attack.log; exit $$rc
 .PHONY: test-attack test-schemathesis test-images test-constrain test-tokenizers test-mlx run-mlx test-peft test-clients
