@@ -23,7 +23,7 @@ N = int(os.environ.get("QUERN_ATTACK_N", "100000"))
 SECONDS = int(os.environ.get("QUERN_ATTACK_SECONDS", "15"))
 KEY = {"Authorization": "Bearer anna"}
 CHAT = {"messages": [{"role": "user", "content": "What is a quern?"}], "max_tokens": 8, "temperature": 0}
-SLACK_KB = 64 << 10
+SLACK_KB = 96 << 10  # what the allocator keeps for its threads; it stops growing there
 
 
 def tell(line):
@@ -75,7 +75,8 @@ def pages_used(server):
 
 @pytest.fixture
 def server():
-    s = Server("mock", "--backend", "mock", "--context", 2048, "--memory-limit", "400M", "--api-key", "anna")
+    s = Server("mock", "--backend", "mock", "--context", 2048, "--memory-limit", "400M", "--cache-limit", "8M",
+               "--api-key", "anna")
     try:
         assert s.post("/v1/chat/completions", CHAT, **KEY)[0] == 200
         files, memory = s.files(), s.memory_kb()
