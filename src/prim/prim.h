@@ -34,7 +34,9 @@ typedef struct {
     int32_t layer;          /* within the state */
     int32_t is_written; /* 1: an earlier step wrote k and v of these rows into the pages; none are written */
     int32_t has_sinks;
-    int32_t whole;  /* 1: a row sees all rows of its sequence, those behind it too; there is no window then */
+    int32_t
+        whole; /* 1: a row sees all rows of its sequence, those behind it too; with a window, which is for the
+                       ragged form on the CPU alone, a row at p sees (p - window, p + window) */
     int64_t window; /* a row at p sees (p - window, p]; 0: no window */
     float scale, softcap;
 } qn_params_attend;

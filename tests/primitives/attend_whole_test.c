@@ -1,5 +1,5 @@
-/* Attention of which each row sees all rows of its sequence, those behind it too: over pages and ragged,
- * against products and a softmax; its gradients; and the same bits whatever the threads and the company. */
+/* Attention of which each row sees all rows of its sequence, those behind it too, or of a window to both sides: over
+ * pages and ragged, against products and a softmax; its gradients; and the same bits whatever the threads and the company. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +7,7 @@
 #include <cmocka.h>
 // clang-format on
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "array/program.h"
@@ -33,8 +34,8 @@ static void fill(float *x, int64_t n, uint64_t seed)
     for (int64_t i = 0; i < n; i++) x[i] = (float)(2 * qn_random_unit(seed, (uint64_t)i) - 1);
 }
 
-/* A sequence of n rows: out [n, HEADS, DIM]. */
-static void definition(const float *q, const float *k, const float *v, int64_t n, float *out)
+/* A sequence of n rows: out [n, HEADS, DIM]. window 0: none. */
+static void definition(const float *q, const float *k, const float *v, int64_t n, int64_t window, float *out)
 {
     static double p[MOST];
     for (int64_t r = 0; r < n; r++)
@@ -45,6 +46,7 @@ static void definition(const float *q, const float *k, const float *v, int64_t n
                 for (int64_t d = 0; d < DIM; d++)
                     p[j] += (double)q[(r * HEADS + h) * DIM + d] * k[(j * HEADS + h) * DIM + d];
                 p[j] *= scale;
+                if (window && llabs(r - j) >= window) p[j] = -INFINITY;
                 if (p[j] > largest) largest = p[j];
             }
             for (int64_t j = 0; j < n; j++) total += p[j] = exp(p[j] - largest);
@@ -57,7 +59,7 @@ static void definition(const float *q, const float *k, const float *v, int64_t n
 }
 
 /* Sequences of n[0] and n[1] rows (0: there is none), q, k and v one after the other in rows. */
-static void attend(int n_threads, int paged, const int64_t *n, const float *rows, float *out)
+static void attend(int n_threads, int paged, int64_t window, const int64_t *n, const float *rows, float *out)
 {
     qn_device *device = open_device(n_threads);
     qn_scope *s = qn_scope_new(device);
@@ -80,7 +82,7 @@ static void attend(int n_threads, int paged, const int64_t *n, const float *rows
     ends.dim[0] = 1;
     qn_array *row_begin = qn_input(s, QN_DTYPE_I32, ends);
     if (paged) blocks = qn_input(s, QN_DTYPE_I32, qn_shape_sym(QN_SYM_S, 1, &width));
-    qn_params_attend p = {.state = state, .whole = 1, .scale = scale};
+    qn_params_attend p = {.state = state, .whole = 1, .window = window, .scale = scale};
     qn_array *o = qn_attend(s, &p, in[0], in[1], in[2], positions, row_begin, blocks, NULL);
     qn_program *program;
     OK(qn_program_new(s, &(qn_program_options){.name = "attend", .max = {{total, SEQUENCES, 0}}}, 1, &o,
@@ -114,17 +116,18 @@ static float *rows_of(int64_t n)
 static void test_definition(void **state)
 {
     static float want[MOST * HEADS * DIM], got[MOST * HEADS * DIM];
-    static const int64_t lengths[] = {1, 5, 33, 256, 257, 600};
-    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        const int64_t n = lengths[i], step = n * HEADS * DIM;
+    static const int64_t lengths[] = {1, 5, 33, 256, 257, 600}, windows[] = {0, 1, 9, 33, 300};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths * (sizeof windows / sizeof *windows); i++) {
+        const int64_t n = lengths[i % 6], step = n * HEADS * DIM, window = windows[i / 6];
         float *rows = rows_of(n);
-        definition(rows, rows + step, rows + 2 * step, n, want);
-        for (int paged = 0; paged < 2; paged++) {
-            attend(2, paged, (int64_t[]){n, 0}, rows, got);
+        definition(rows, rows + step, rows + 2 * step, n, window, want);
+        for (int paged = 0; paged < (window ? 1 : 2); paged++) {
+            attend(2, paged, window, (int64_t[]){n, 0}, rows, got);
             for (int64_t j = 0; j < step; j++)
                 if (!(fabsf(got[j] - want[j]) < 2e-6f))
-                    fail_msg("%lld rows, paged %d, value %lld: %.9g, expected %.9g", (long long)n, paged,
-                             (long long)j, (double)got[j], (double)want[j]);
+                    fail_msg("%lld rows, window %lld, paged %d, value %lld: %.9g, expected %.9g",
+                             (long long)n, (long long)window, paged, (long long)j, (double)got[j],
+                             (double)want[j]);
         }
         qn_free(rows);
     }
@@ -138,10 +141,12 @@ static void test_same_bits(void **state)
     float *both = rows_of(FIRST + SECOND), *one = qn_alloc_array(3 * FIRST * HEADS * DIM, sizeof *one);
     for (int i = 0; i < 3; i++)
         memcpy(one + i * FIRST * HEADS * DIM, both + i * step, FIRST * HEADS * DIM * sizeof *one);
-    for (int paged = 0; paged < 2; paged++) {
-        attend(1, paged, (int64_t[]){FIRST, 0}, one, alone);
+    for (int form = 0; form < 3; form++) {
+        const int paged = form == 1;
+        const int64_t window = form == 2 ? 41 : 0;
+        attend(1, paged, window, (int64_t[]){FIRST, 0}, one, alone);
         for (int threads = 1; threads < 5; threads++) {
-            attend(threads, paged, (int64_t[]){FIRST, SECOND}, both, together);
+            attend(threads, paged, window, (int64_t[]){FIRST, SECOND}, both, together);
             assert_memory_equal(alone, together, FIRST * HEADS * DIM * sizeof *alone);
         }
     }
@@ -150,7 +155,7 @@ static void test_same_bits(void **state)
 }
 
 /* Gradients of the ragged form against those of a softmax over all rows of one sequence. */
-static void test_gradient(void **state)
+static void check_gradient(int64_t window)
 {
     enum { N = 9 };
     static float rows[4 * N * HEADS * DIM];
@@ -162,11 +167,14 @@ static void test_gradient(void **state)
     fill(rows, 4 * N * HEADS * DIM, 9);
     for (int i = 0; i < 4; i++)
         in[i] = qn_from_data(s, QN_DTYPE_F32, 3, (int64_t[]){N, HEADS, DIM}, rows + i * N * HEADS * DIM);
-    qn_params_attend p = {.whole = 1, .scale = scale};
+    qn_params_attend p = {.whole = 1, .window = window, .scale = scale};
     qn_array *o = qn_attend(s, &p, in[0], in[1], in[2], qn_from_data(s, QN_DTYPE_I32, 1, &n, at),
                             qn_from_data(s, QN_DTYPE_I32, 1, &two, begin), NULL, NULL);
     for (int i = 0; i < 3; i++) by_head[i] = qn_permute(s, in[i], order);
     qn_array *scores = qn_scale(s, qn_matmul(s, by_head[0], qn_transpose(s, by_head[1])), scale);
+    static float mask[N * N];
+    for (int i = 0; i < N * N; i++) mask[i] = window && llabs(i / N - i % N) >= window ? -INFINITY : 0;
+    scores = qn_add(s, scores, qn_from_data(s, QN_DTYPE_F32, 2, (int64_t[]){N, N}, mask));
     qn_array *o2 = qn_permute(s, qn_matmul(s, qn_softmax(s, scores), by_head[2]), order);
     OK(qn_vjp(s, o, in[3], 3, in, fused));
     OK(qn_vjp(s, o2, in[3], 3, in, plain));
@@ -181,6 +189,11 @@ static void test_gradient(void **state)
     }
     qn_scope_free(s);
     qn_device_close(device);
+}
+
+static void test_gradient(void **state)
+{
+    for (int64_t window = 0; window < 5; window += 2) check_gradient(window);
 }
 
 int main(void)

@@ -65,7 +65,8 @@ static int64_t first_seen(const ragged *a, const tile *t, int64_t r)
 
 static int64_t end_of_seen(const ragged *a, const tile *t, int64_t r)
 {
-    return a->p->whole ? t->end : r + 1;
+    if (!a->p->whole) return r + 1;
+    return a->p->window && r + a->p->window < t->end ? r + a->p->window : t->end;
 }
 
 static tile tile_at(const ragged *a, int64_t sequence, int64_t i)
