@@ -103,6 +103,11 @@ typedef struct {
     /* NULL: the backend refuses generations with prompt_logprobs. */
     qn_status (*generation_get_prompt_token)(void *generation, int64_t row, int64_t position,
                                              qn_prompt_token *out);
+    /* Scores of sequences by the model's classification head: fn gets logits [1, num_labels] of each row once, in no
+     * certain order, with position 0. types: NULL, or for each row the types of its tokens (ids NULL: all are 0). Of
+     * the options adapter, row_adapters and cancel count. QN_E_UNSUPPORTED: the model has no such head. */
+    qn_status (*sequence_scores)(void *model, const qn_ids *rows, const qn_ids *types, int64_t n_rows,
+                                 const qn_logits_options *options, qn_logits_fn *fn, void *user);
 } qn_backend;
 
 /* Adds a backend. The structure is borrowed and must live as long as the process uses it. Buffers that it

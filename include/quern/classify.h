@@ -134,7 +134,7 @@ typedef struct {
     const char *message;
     int64_t n_tokens;    /* of the text; 0 where it could not be encoded */
     const float *vector; /* [n_values] */
-    int64_t n_values;    /* hidden_size */
+    int64_t n_values;    /* encoded_size of the model */
 } qn_embed_result;
 typedef qn_status qn_embed_fn(void *user, const qn_embed_result *result);
 

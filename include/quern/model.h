@@ -109,7 +109,11 @@ typedef struct {
     /* What it asks for in one line: "temperature 0.7, top_p 0.8; not applied: num_beams". "": nothing. Only chat
      * and serve follow it: qn_generate_options never change by themselves. */
     const char *generation_config;
-    int takes_images; /* prompts may have pictures (qn_prompt) */
+    int takes_images;        /* prompts may have pictures (qn_prompt) */
+    int is_encoder;          /* it gives vectors, and no next tokens */
+    int64_t encoded_size;    /* numbers of each hidden state that qn_model_logits gives */
+    int64_t num_labels;      /* scores that its head gives a sequence; 0: it has no such head */
+    int64_t num_token_types; /* types of tokens that it tells apart; 0: none */
 } qn_model_info;
 
 /* Speeds of the last generation that ended; 0 before the first one ended. Times are wall-clock milliseconds.
@@ -184,7 +188,8 @@ QN_API void qn_cancel_free(qn_cancel *cancel);
 
 typedef struct {
     int last_only; /* only the logits of each row's last position */
-    int hidden;    /* hidden states [n_positions, hidden_size] after the final norm in place of logits */
+    int hidden; /* hidden states [n_positions, encoded_size] after the final norm in place of logits; an encoder
+                      has nothing else */
     const int64_t *row_first; /* one for each row: its logits from this position on. NULL: from 0 */
     /* As in qn_generate_options. */
     const char *adapter;

@@ -105,7 +105,7 @@ qn_status qn_embed(qn_model *model, const qn_prompt *prompts, size_t n_prompts,
     if ((unsigned)j.o->pooling >= QN_POOLING_COUNT)
         return qn_fail(QN_E_ARG, "pooling: %d is not a pooling", (int)j.o->pooling);
     QN_TRY(qn_model_get_info(model, &info));
-    j.n_values = info.hidden_size;
+    j.n_values = info.encoded_size;
     j.context = info.context_size;
     j.vector = qn_alloc_array((size_t)j.n_values, sizeof *j.vector);
     if (!j.vector) return QN_E_NOMEM;

@@ -114,7 +114,9 @@ static void compare_hidden(states *s, int64_t layer, const float *data, int64_t 
         v = &active;
     }
     if (!v) return;
-    note_tensor(s, v, &s->errors.hidden, compare_rows(v, data, first, rows, 1, s->config->hidden_size));
+    const int is_projected = layer == s->config->num_hidden_layers && s->config->encoder.embedding_dim;
+    const int64_t width = is_projected ? s->config->encoder.embedding_dim : s->config->hidden_size;
+    note_tensor(s, v, &s->errors.hidden, compare_rows(v, data, first, rows, 1, width));
     s->errors.n_hidden += first == 0;
 }
 
@@ -150,6 +152,8 @@ static void see(void *user, const qn_probe_view *view)
     char what[32];
     if (sscanf(label, "layer.%ld.%31s", &layer, what) == 2) {
         see_layer(s, layer, what, data, rows, &view->step->out.shape);
+    } else if (strcmp(label, "encoded") == 0) {
+        compare_hidden(s, s->config->num_hidden_layers, data, 0, rows);
     } else if (strcmp(label, "final_norm") == 0) {
         if (!s->config->altup_num_inputs)
             compare_hidden(s, s->config->num_hidden_layers, data, s->head_first, rows);
@@ -195,10 +199,12 @@ static void attend(const states *s, int64_t layer, const float *q, int64_t head,
 {
     const qn_model_config *c = s->config;
     const layer_rows *k = &s->keys[c->layers[layer].kv_layer];
-    int64_t window = c->layers[layer].window, begin = window && row >= window ? row - window + 1 : 0;
+    int64_t window = c->layers[layer].window, begin = window && row >= window ? row - window + 1 : 0,
+            end = c->encoder.both_ways ? k->rows : row + 1;
+    if (window && row + window < end) end = row + window;
     double cap = (double)c->attn_logit_softcapping, most = sink > -1e300 ? sink : -1e300, sum;
     for (int64_t j = 0; j < k->rows; j++) out[j] = 0;
-    for (int64_t j = begin; j <= row; j++) {
+    for (int64_t j = begin; j < end; j++) {
         const float *key = k->data + (j * k->heads + head) * k->dim;
         double dot = 0;
         for (int64_t d = 0; d < k->dim; d++) dot += (double)q[d] * (double)key[d];
@@ -207,8 +213,8 @@ static void attend(const states *s, int64_t layer, const float *q, int64_t head,
         if (out[j] > most) most = out[j];
     }
     sum = exp(sink - most);
-    for (int64_t j = begin; j <= row; j++) sum += out[j] = exp(out[j] - most);
-    for (int64_t j = begin; j <= row; j++) out[j] /= sum;
+    for (int64_t j = begin; j < end; j++) sum += out[j] = exp(out[j] - most);
+    for (int64_t j = begin; j < end; j++) out[j] /= sum;
 }
 
 static double compare_attention(const states *s, int64_t layer, const qn_tensor_view *v)
@@ -294,6 +300,43 @@ double qn_golden_logits(qn_engine *e, const qn_safetensors *st, int i, qn_golden
         *errors = s.errors;
     }
     return c.worst;
+}
+
+const qn_tensor_view *qn_golden_tensor(const qn_safetensors *st, const char *prompt, const char *what)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%s.%s", prompt, what);
+    const qn_tensor_view *v = qn_safetensors_find(st, name);
+    if (!v) fail_msg("there is no tensor %s", name);
+    return v;
+}
+
+double qn_golden_encoded(qn_engine *e, const qn_safetensors *st, const char *prompt, const char *want,
+                         qn_golden_errors *errors)
+{
+    static states s;
+    const qn_tensor_view *ids = qn_golden_tensor(st, prompt, "ids"),
+                         *expected = qn_golden_tensor(st, prompt, want);
+    char types[64];
+    snprintf(types, sizeof types, "%s.types", prompt);
+    const qn_tensor_view *t = qn_safetensors_find(st, types);
+    const int scores = strcmp(want, "score") == 0;
+    const qn_encode_row row = {ids->data, t ? t->data : NULL, ids->n_elements, -1};
+    const float *got, *numbers = expected->data;
+    double worst = 0;
+    s = (states){.st = st, .config = qn_engine_config(e)};
+    if (errors) qn_engine_set_probe(e, see, &s);
+    qn_test_ok(scores ? qn_engine_classify(e, 1, &row, &got) : qn_engine_encode(e, 1, &row, &got));
+    qn_engine_set_probe(e, NULL, NULL);
+    assert_int_equal(expected->n_elements, scores ? qn_engine_config(e)->encoder.num_labels
+                                                  : ids->n_elements * qn_engine_encoded_size(e));
+    for (int64_t i = 0; i < expected->n_elements; i++)
+        note(&worst, fabs((double)got[i] - (double)numbers[i]));
+    if (errors) {
+        finish(&s);
+        *errors = s.errors;
+    }
+    return worst;
 }
 
 /* How much higher the logit of `picked` is than that of `expected`, behind ids[0..n) and golden[0..k). */

@@ -4,7 +4,7 @@
 #ifndef QUERN_TESTS_GOLDEN_STATES_H
 #define QUERN_TESTS_GOLDEN_STATES_H
 
-#include "engine/machine/engine.h"
+#include "engine/machine/encode.h"
 #include "format/safetensors/safetensors.h"
 
 /* Largest differences, each as a share of the largest value of its tensor, and of how many tensors. */
@@ -22,6 +22,12 @@ double qn_golden_tolerance(const char *kind);
 /* The largest difference of the logits of prompt i, which is computed in one step. errors (NULL: not wanted):
  * of what was computed on the way; every tensor that is stored must have been seen. */
 double qn_golden_logits(qn_engine *e, const qn_safetensors *st, int i, qn_golden_errors *errors);
+/* "prompt2" and "ids": the tensor "prompt2.ids", which must be there. */
+const qn_tensor_view *qn_golden_tensor(const qn_safetensors *st, const char *prompt, const char *what);
+/* Of an encoder: the largest difference of the hidden states (want "last_hidden") of a prompt ("prompt2"), or of its
+ * scores (want "score"). errors: as above. */
+double qn_golden_encoded(qn_engine *e, const qn_safetensors *st, const char *prompt, const char *want,
+                         qn_golden_errors *errors);
 /* The greedy continuation of prompt i from scratch, one decode step a token, is the golden one; up to a token
  * whose logit is at most `margin` above the golden one's: what follows that is another text. */
 void qn_golden_greedy(qn_engine *e, const qn_safetensors *st, int i, double margin, const char *kind);

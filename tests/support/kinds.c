@@ -49,10 +49,14 @@ static const char *const known[] = {"llama",
 
 /* tests/models/models_test.c checks that each is refused: whoever teaches the library a kind takes its line out. */
 const qn_test_waiting_kind qn_test_waiting_kinds[] = {
+    {"embedding_gemma2", "inputs of layers of a projection alone"},
+    {"embeddinggemma", "gemma3 in both directions"},
     {"gemma4_unified", "the model_type of one tower and text"},
     {"glm5_next", "hyper-connections, KDA, an indexer"},
     {"llama4", "chunked attention"},
+    {"modernbert", "windows on both sides"},
     {"muse_glimmer", "norms without weights"},
+    {"nomic_bert", "bert with RoPE and a gate"},
     {"qwen4_exp", "hyper-connections, attention over picked blocks"},
     {"smolvlm", "the model_type of a tower beside llama"},
     {NULL, NULL}};
@@ -92,17 +96,17 @@ static int by_name(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-/* 1: golden logits of prompts are stored. Encoders have vectors instead. */
-static int gives_logits(const char *name)
+/* 1: a tensor is stored among the golden values. */
+static int stores(const char *name, const char *tensor)
 {
     char path[160];
     qn_safetensors *st;
     snprintf(path, sizeof path, "models/%.60s/expected.safetensors", name);
     const char *expected = qn_test_fixture(path);
     if (!expected || qn_safetensors_open(expected, &st) != QN_OK) return 0;
-    int gives = qn_safetensors_find(st, "prompt0.logits") != NULL;
+    int is_there = qn_safetensors_find(st, tensor) != NULL;
     qn_safetensors_close(st);
-    return gives;
+    return is_there;
 }
 
 /* Adds, in the order of names, what lies in a folder of fixtures. */
@@ -129,7 +133,25 @@ static int is_taken(const char *name)
 
 static int is_further(const char *name)
 {
-    return !is_waiting(name) && gives_logits(name);
+    return !is_waiting(name) && stores(name, "prompt0.logits");
+}
+
+/* Encoders have hidden states or types of tokens. */
+static int is_encoder(const char *name)
+{
+    char path[160], config[64 << 10];
+    if (is_waiting(name) || stores(name, "prompt0.logits") || stores(name, "pair0.logits")) return 0;
+    snprintf(path, sizeof path, "models/%.60s/config.json", name);
+    FILE *f = fopen(qn_test_fixture(path), "r");
+    const size_t n = f ? fread(config, 1, sizeof config - 1, f) : 0;
+    config[n] = '\0';
+    if (f) fclose(f);
+    return !strstr(config, "ForCausalLM"); /* a decoder that is made to embed is none */
+}
+
+void qn_test_encoder_kinds(qn_test_kind_list *l)
+{
+    add_folder(l, "families2", is_encoder);
 }
 
 void qn_test_kinds(qn_test_kind_list *l)
@@ -141,16 +163,23 @@ void qn_test_kinds(qn_test_kind_list *l)
 
 int qn_test_kind_rows(int n_rows, const qn_test_kind_row *rows, struct CMUnitTest *tests)
 {
-    enum { ROWS_MAX = 6 };
     static qn_test_kind_list kinds;
+    qn_test_kinds(&kinds);
+    return qn_test_rows_of(&kinds, n_rows, rows, tests);
+}
+
+int qn_test_rows_of(const qn_test_kind_list *kinds, int n_rows, const qn_test_kind_row *rows,
+                    struct CMUnitTest *tests)
+{
+    enum { ROWS_MAX = 6 };
     static char names[ROWS_MAX * QN_TEST_KINDS_MAX][2 * QN_TEST_KIND_BYTES];
     int n = 0;
     assert_true(n_rows <= ROWS_MAX);
-    qn_test_kinds(&kinds);
-    for (int i = 0; i < kinds.n; i++)
+    for (int i = 0; i < kinds->n; i++)
         for (int k = 0; k < n_rows; k++, n++) {
-            snprintf(names[n], sizeof names[n], "%.60s%s", rows[k].label, kinds.names[i]);
-            tests[n] = (struct CMUnitTest){names[n], rows[k].test, NULL, NULL, kinds.names[i]};
+            snprintf(names[n], sizeof names[n], "%.60s%s", rows[k].label, kinds->names[i]);
+            tests[n] =
+                (struct CMUnitTest){names[n], rows[k].test, NULL, NULL, (void *)(size_t)kinds->names[i]};
         }
     return n;
 }

@@ -14,6 +14,9 @@ typedef struct {
  * than fit end the program. */
 void qn_test_kinds(qn_test_kind_list *l);
 
+/* All of families2/ that are encoders, but for those that are listed as not supported. */
+void qn_test_encoder_kinds(qn_test_kind_list *l);
+
 /* A kind of families2/ that the library does not run yet, and why. */
 typedef struct {
     const char *name, *missing;
@@ -29,5 +32,8 @@ typedef struct {
  * program: names stay with it. */
 struct CMUnitTest;
 int qn_test_kind_rows(int n_rows, const qn_test_kind_row *rows, struct CMUnitTest *tests);
+/* The same of the kinds of a list, which must live as long as the program. */
+int qn_test_rows_of(const qn_test_kind_list *kinds, int n_rows, const qn_test_kind_row *rows,
+                    struct CMUnitTest *tests);
 
 #endif

@@ -157,6 +157,7 @@ static qn_status mlx_get_info(void *model, qn_model_info *out)
                            .num_layers = m->n_layers,
                            .vocab_size = m->vocab_size,
                            .hidden_size = m->hidden_size,
+                           .encoded_size = m->hidden_size,
                            .context_size = m->context_size,
                            .model_context_size = m->own_context_size,
                            .n_threads = 1,

@@ -17,7 +17,7 @@
 #include "engine/clients/generate.h"
 #include "engine/clients/handles.h"
 #include "engine/clients/snapshot.h"
-#include "engine/machine/engine.h"
+#include "engine/machine/encode.h"
 #include "engine/machine/prefixes.h"
 #include "text/chat/chat.h"
 #include "text/tokenizer/tokenizer_source.h"
@@ -36,6 +36,9 @@ qn_status qn_native_get_view(void *model, qn_native_view *out)
 {
     const native_model *m = model;
     const qn_engine_info *info = qn_engine_get_info(m->engine);
+    if (qn_engine_encodes(m->engine))
+        return qn_fail(QN_E_UNSUPPORTED, "%s: a %s is an encoder, which cannot be trained", m->path,
+                       qn_engine_config(m->engine)->architecture);
     if (qn_engine_card(m->engine) || !qn_engine_device(m->engine)->ops->buffers_are_shared)
         return qn_fail(QN_E_UNSUPPORTED,
                        "%s: the device %s does not share a model's weights between threads: open the model "
@@ -96,6 +99,10 @@ static qn_status native_get_info(void *model, qn_model_info *out)
         .n_default_bad_ids = m->defaults.n_bad_ids,
         .generation_config = m->defaults.text,
         .takes_images = config->vision.family != NULL,
+        .is_encoder = qn_engine_encodes(m->engine),
+        .encoded_size = qn_engine_encoded_size(m->engine),
+        .num_labels = config->encoder.num_labels,
+        .num_token_types = config->encoder.type_vocab_size,
         .call_format = tools.calls ? qn_answer_format_name(tools) : "",
         .reasoning_mark = qn_answer_reasoning_mark(plain),
     };
@@ -264,6 +271,7 @@ static qn_status native_logits(void *model, const qn_ids *rows, int64_t n_rows,
         if (rows[i].n_ids > context)
             return qn_fail(QN_E_ARG, "row %lld has %lld tokens, the context holds %lld", (long long)i,
                            (long long)rows[i].n_ids, (long long)context);
+    if (qn_engine_encodes(m->engine)) return qn_native_hidden(m, rows, n_rows, options, fn, user);
     qn_adapters *adapters = qn_engine_adapters(m->engine);
     int32_t *held = qn_alloc_array((size_t)n_rows, sizeof *held);
     int64_t n_held = 0;
@@ -373,6 +381,7 @@ static qn_status native_generation_open(void *model, const qn_prompt *prompt,
     native_model *m = model;
     int32_t *ids = NULL;
     size_t n_ids = 0;
+    QN_TRY(qn_native_check_generates(m, "generations"));
     if (options->n_stop_strings) QN_TRY(qn_model_text_need(m->text, m->path));
     int64_t n_stable = 0;
     if (!prompt->rows) QN_TRY(qn_model_text_prompt(m->text, m->path, prompt, &ids, &n_ids));
@@ -405,6 +414,7 @@ static qn_status native_attention_snapshot(void *model, const qn_prompt *prompt,
     native_model *m = model;
     int32_t *ids = NULL;
     size_t n_ids = 0;
+    QN_TRY(qn_native_check_generates(m, "snapshots of attention"));
     QN_TRY(qn_probes_check_thread(qn_engine_probes(m->engine)));
     if (!prompt->rows) QN_TRY(qn_model_text_prompt(m->text, m->path, prompt, &ids, &n_ids));
     const qn_ids row = {ids, (int64_t)n_ids};
@@ -484,6 +494,7 @@ const qn_backend qn_backend_native = {
     .clear_cache = native_clear_cache,
     .reset_peak_memory = native_reset_peak_memory,
     .logits = native_logits,
+    .sequence_scores = qn_native_scores,
     .encode = qn_native_encode,
     .decode = qn_native_decode,
     .is_stop_id = qn_native_is_stop_id,

@@ -12,6 +12,7 @@ qn_status qn_native_cache_forward(void *model, const int32_t *ids, int64_t n_ids
                                   void **out)
 {
     qn_handle *handle = NULL;
+    QN_TRY(qn_native_check_generates(model, "cache handles"));
     QN_TRY(qn_handle_forward(((native_model *)model)->handles, cache, ids, n_ids, logits, &handle));
     *out = handle;
     return QN_OK;
@@ -50,6 +51,7 @@ qn_status qn_native_cache_load(void *model, const char *path, void **out)
     native_model *m = model;
     uint64_t fingerprint = 0;
     qn_handle *handle = NULL;
+    QN_TRY(qn_native_check_generates(m, "cache handles"));
     QN_TRY(qn_fingerprint_get(m->fingerprint, &fingerprint));
     QN_TRY(qn_state_load_handle(m->handles, fingerprint, path, &handle));
     *out = handle;
@@ -60,6 +62,7 @@ qn_status qn_native_save_state(void *model, const char *path)
 {
     native_model *m = model;
     uint64_t fingerprint = 0;
+    QN_TRY(qn_native_check_generates(m, "saved states"));
     QN_TRY(qn_fingerprint_get(m->fingerprint, &fingerprint));
     return qn_state_save_tree(m->engine, m->scheduler, fingerprint, path);
 }
@@ -68,6 +71,7 @@ qn_status qn_native_load_state(void *model, const char *path)
 {
     native_model *m = model;
     uint64_t fingerprint = 0;
+    QN_TRY(qn_native_check_generates(m, "saved states"));
     QN_TRY(qn_fingerprint_get(m->fingerprint, &fingerprint));
     return qn_state_load_tree(m->engine, m->scheduler, fingerprint, path);
 }
@@ -79,6 +83,7 @@ qn_status qn_native_warm(void *model, const qn_prompt *prompt, const char *name)
     native_model *m = model;
     int32_t *ids = NULL;
     int64_t n = 0, n_stable = 0;
+    QN_TRY(qn_native_check_generates(m, "prefixes"));
     QN_TRY(qn_native_prompt(m, prompt, &ids, &n, &n_stable));
     qn_status status = qn_engine_warm(m->engine, m->scheduler, ids, n_stable > 0 ? n_stable : n, name);
     qn_free(ids);
@@ -110,6 +115,7 @@ qn_status qn_native_cache_explain(void *model, const qn_prompt *prompt, qn_cache
     int32_t *ids = NULL;
     int64_t n = 0, n_stable = 0;
     qn_tree_miss miss;
+    QN_TRY(qn_native_check_generates(m, "prefixes"));
     QN_TRY(qn_native_prompt(m, prompt, &ids, &n, &n_stable));
     qn_status status = qn_engine_explain(m->engine, ids, n, &miss);
     qn_free(ids);

@@ -68,6 +68,15 @@ qn_status qn_native_constraint_fit(void *model, const qn_prompt *prompt, qn_cons
                                    qn_constraint **out);
 void qn_native_free_constraints(native_model *m);
 
+/* native_encode.c. QN_E_UNSUPPORTED: the model is an encoder; what: "generations", which it has not. */
+qn_status qn_native_check_generates(const native_model *m, const char *what);
+/* Hidden states, of an encoder, as logits of backend.h gives them. */
+qn_status qn_native_hidden(native_model *m, const qn_ids *rows, int64_t n_rows,
+                           const qn_logits_options *options, qn_logits_fn *fn, void *user);
+/* As backend.h says. */
+qn_status qn_native_scores(void *model, const qn_ids *rows, const qn_ids *types, int64_t n_rows,
+                           const qn_logits_options *options, qn_logits_fn *fn, void *user);
+
 /* native_cache.c: the functions of cache.h. */
 qn_status qn_native_cache_forward(void *model, const int32_t *ids, int64_t n_ids, void *cache, float *logits,
                                   void **out);

@@ -1,5 +1,7 @@
 #include "engine/machine/engine.h"
 
+#include <string.h>
+
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/machine/engine_parts.h"
@@ -146,6 +148,10 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     int64_t start = qn_clock_ns();
     QN_TRY(qn_ledger_reserve(e->ledger, QN_LEDGER_OTHER, o->held_bytes));
     QN_TRY(open_device(e, o));
+    if (e->config.encoder.both_ways && strcmp(e->device->ops->name, "cpu") != 0)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "a %s is an encoder, which the device %s does not compute: use the device cpu",
+                       e->config.architecture, e->device->ops->name);
     e->info.precision = o->precision;
     e->keep_positions = o->keep_positions;
     e->info.max_sequences = o->max_sequences > 0 ? o->max_sequences : 1;
@@ -165,8 +171,12 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     choose_kv_dtype(e, o);
     e->info.num_parameters = qn_parameters_count(e->parameters);
     if (e->card.device) e->info.num_parameters += qn_parameters_count(e->card.parameters);
-    QN_TRY(qn_engine_fit_context(e, o->context_size));
-    if (!o->no_prefix_cache && !o->keep_positions) QN_TRY(make_tree(e));
+    if (e->config.encoder.both_ways)
+        QN_TRY(qn_encoder_fit(e, o->context_size));
+    else
+        QN_TRY(qn_engine_fit_context(e, o->context_size));
+    if (e->groups.n + e->groups.n_recurrent > 0 && !o->no_prefix_cache && !o->keep_positions)
+        QN_TRY(make_tree(e));
     if (adapter >= 0) qn_adapters_show(e->adapters, adapter, 1);
     set_reclaim(e);
     e->fed = qn_calloc((size_t)e->info.max_sequences, sizeof *e->fed);
@@ -219,10 +229,13 @@ qn_status qn_engine_open(qn_source *source, qn_model_config *config, const qn_en
 {
     char note[NOTE_BYTES] = "";
     int gives_way = 0;
-    const qn_status status = open_on(source, config, options, note, &gives_way, out);
-    if (!gives_way) return status;
     qn_engine_options on_cpu = *options;
     on_cpu.device = "cpu";
+    /* Encoders are computed by the CPU alone. */
+    const int is_free = !options->device || strcmp(options->device, "auto") == 0;
+    if (config->encoder.both_ways && is_free) options = &on_cpu;
+    const qn_status status = open_on(source, config, options, note, &gives_way, out);
+    if (!gives_way) return status;
     return open_on(source, config, &on_cpu, note, &gives_way, out);
 }
 

@@ -57,6 +57,14 @@ typedef struct {
     int32_t *rope_positions[QN_ROPE_SECTIONS];
 } qn_row_inputs;
 
+/* What an engine over an encoder has beside (encode.h): rows of a step, and inputs of its programs. NULL: no step
+ * reads them. */
+typedef struct {
+    int64_t max_rows;
+    int32_t *places, *types;
+    float *read; /* [QN_ENCODE_SEQUENCES, hidden_size] that the head reads */
+} qn_encoder_inputs;
+
 /* Where layers are computed: on e->device, or below the border (qn_layer_groups) on the card. */
 typedef enum { QN_PART_OWN, QN_PART_CARD, QN_PARTS } qn_part;
 
@@ -94,12 +102,14 @@ struct qn_engine {
     qn_tree *tree;                           /* prefixes; NULL: none are kept */
     int64_t table_size[QN_LAYER_GROUPS_MAX]; /* entries of a sequence's block table */
     /* body: all layers; of a divided model the layers of the CPU, behind embed on the CPU and first on the card.
-     * norm: hidden states in place of the head's logits. */
+     * norm: hidden states in place of the head's logits. Of an encoder body gives vectors and head scores, and there is
+     * no other program. */
     qn_program *body, *head, *norm, *embed, *first;
     int32_t *ids, *logit_rows, *norm_rows; /* the programs' inputs */
     qn_row_inputs rows;                    /* the same */
-    float *embeds, *is_embed;              /* inputs, too; NULL: the model takes no images */
-    int32_t *logit_adapters;               /* an input, too; NULL: no step reads it */
+    qn_encoder_inputs encoder;
+    float *embeds, *is_embed; /* inputs, too; NULL: the model takes no images */
+    int32_t *logit_adapters;  /* an input, too; NULL: no step reads it */
     int64_t max_logit_rows;
     int64_t *fed;         /* [max_sequences] tokens of each feed computed so far, in one step */
     qn_chunk_part *parts; /* [max_sequences] of the current chunk */
@@ -169,6 +179,12 @@ void qn_engine_free_programs(qn_engine *e);
 /* Programs that have the steps of the adapters that are loaded. When they cannot be made, the old ones stay
  * in use. */
 qn_status qn_engine_renew_programs(qn_engine *e);
+/* The same whether or not an adapter wants it. */
+qn_status qn_engine_remake_programs(qn_engine *e);
+/* encode.c: the same of an encoder, as programs.c makes and binds them, and its context. */
+qn_status qn_encoder_make_programs(qn_engine *e);
+void qn_encoder_bind(qn_engine *e);
+qn_status qn_encoder_fit(qn_engine *e, int64_t wish);
 /* The programs show their steps to who wants to see them: e->probe, else the probes that ask for it. */
 void qn_engine_show_steps(qn_engine *e);
 

@@ -88,6 +88,10 @@ static void bind_rows(const qn_engine *e, qn_program *p, int n, qn_row_inputs *o
 /* Where the programs' inputs lie, in the order in which they were made. */
 static void bind_inputs(qn_engine *e)
 {
+    if (e->config.encoder.both_ways) {
+        qn_encoder_bind(e);
+        return;
+    }
     qn_program *from_ids = e->embed ? e->embed : e->body;
     int n = 0;
     e->ids = qn_program_input(from_ids, n++);
@@ -213,6 +217,7 @@ qn_status qn_engine_make_programs(qn_engine *e)
 {
     static const program_kind whole[] = {BODY, HEAD, NORM}, divided[] = {EMBED, FIRST, REST, HEAD, NORM};
     const program_kind *kinds = e->card.device ? divided : whole;
+    if (e->config.encoder.both_ways) return qn_encoder_make_programs(e);
     const size_t n = e->card.device ? sizeof divided / sizeof *divided : sizeof whole / sizeof *whole;
     qn_adapters_begin_programs(e->adapters);
     for (size_t i = 0; i < n; i++) QN_TRY(make(e, kinds[i]));
@@ -223,7 +228,11 @@ qn_status qn_engine_make_programs(qn_engine *e)
 
 qn_status qn_engine_renew_programs(qn_engine *e)
 {
-    if (!qn_adapters_want_programs(e->adapters)) return QN_OK;
+    return qn_adapters_want_programs(e->adapters) ? qn_engine_remake_programs(e) : QN_OK;
+}
+
+qn_status qn_engine_remake_programs(qn_engine *e)
+{
     qn_ahead_discard(e);
     qn_program *old[PROGRAMS] = {NULL};
     exchange(e, old);

@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "model/config/blocks/altup_config.h"
+#include "model/config/blocks/encoder_config.h"
 #include "model/config/blocks/experts_config.h"
 #include "model/config/blocks/latent_config.h"
 #include "model/config/blocks/xielu_config.h"
@@ -343,23 +344,6 @@ static qn_status read_hidden_act(const reader *r, qn_model_config *c)
         r->fields.file, qn_fields_label(&r->fields, key, label, sizeof label), name);
 }
 
-/* "vision" is for tokens of images; those of text see what came before them, as everywhere. */
-static qn_status refuse_bidirectional(const qn_fields *f)
-{
-    static const char name[] = "use_bidirectional_attention";
-    const char *whose = NULL;
-    int all = 0;
-    if (json_is_string(qn_fields_get(f, name))) {
-        QN_TRY(qn_fields_string(f, name, &whose, NULL));
-        all = strcmp(whose, "vision") != 0;
-    } else {
-        QN_TRY(qn_fields_bool(f, name, &all, NULL));
-    }
-    if (!all) return QN_OK;
-    return qn_fail(QN_E_UNSUPPORTED, "%s: %s is %s%.40s%s, which is not supported", f->file, name,
-                   whose ? "\"" : "", whose ? whose : "true", whose ? "\"" : "");
-}
-
 /* Those of Falcon-H1. */
 static qn_status read_many_multipliers(const qn_fields *f, qn_model_config *c)
 {
@@ -451,7 +435,7 @@ static qn_status read_attention(const reader *r, qn_model_config *c)
     }
     QN_TRY(qn_fields_bool(f, "mlp_bias", &c->mlp_bias, NULL));
     if (r->family->biases != QN_BIASES_SAID) {
-        int has_them = r->family->biases == QN_BIASES_ALL;
+        int has_them = r->family->biases != QN_BIASES_USE_BIAS;
         if (!has_them) QN_TRY(qn_fields_bool(f, "use_bias", &has_them, NULL));
         c->attention_bias = c->attention_output_bias = c->mlp_bias = has_them;
         c->head_bias = r->family->biases == QN_BIASES_ALL;
@@ -466,7 +450,7 @@ static qn_status read_attention(const reader *r, qn_model_config *c)
     int sandwiched = 1;
     if (r->family->sandwich_norm) QN_TRY(qn_fields_bool(f, "use_sandwich_norm", &sandwiched, NULL));
     if (!sandwiched) c->norms &= ~(unsigned)(QN_NORM_POST_ATTN | QN_NORM_POST_FFN);
-    return refuse_bidirectional(f);
+    return QN_OK;
 }
 
 /* Numbers per token and layer beside the hidden states. */
@@ -476,7 +460,7 @@ static qn_status read_layer_input(const reader *r, qn_model_config *c)
     char label[LABEL_MAX], other[LABEL_MAX];
     QN_TRY(qn_fields_int(&r->fields, "hidden_size_per_layer_input", 0, WIDTH_MAX,
                          &c->hidden_size_per_layer_input, NULL));
-    if (!c->hidden_size_per_layer_input) return QN_OK;
+    if (!c->hidden_size_per_layer_input || r->family->layer_input_alone) return QN_OK;
     c->vocab_size_per_layer_input = c->vocab_size; /* as in all GGUF files, which do not say it */
     if (!r->fields.gguf_architecture)
         QN_TRY(qn_fields_required_int(&r->fields, rows, 1, VOCAB_MAX, &c->vocab_size_per_layer_input));
@@ -629,6 +613,8 @@ static qn_status read_all(reader *r, qn_model_config *c)
     c->qk_norm_after_rope = r->family->qk_norm_after_rope;
     c->layer_norm = r->family->layer_norm;
     c->norm_bias = r->family->norm_bias;
+    c->no_final_norm = r->family->no_final_norm;
+    c->first_unnormed = r->family->first_unnormed;
     c->parallel_blocks = r->family->parallel_blocks;
     c->plain_mlp = r->family->plain_mlp;
     c->attn_output_gate = r->family->gated_attention;
@@ -643,7 +629,9 @@ static qn_status read_all(reader *r, qn_model_config *c)
     QN_TRY(read_attention(r, c));
     QN_TRY(read_multipliers(r, c));
     QN_TRY(read_layer_input(r, c));
+    QN_TRY(qn_encoder_config_read(r->family, &r->fields, r->root, c));
     QN_TRY(qn_layer_config_read(r->src, r->family, &r->fields, c));
+    qn_encoder_config_finish(r->family, c);
     QN_TRY(qn_xielu_config_read(r->src, c));
     if (r->family->altup) QN_TRY(qn_altup_config_read(&r->fields, c));
     QN_TRY(qn_experts_config_read(r->family, &r->fields, c));

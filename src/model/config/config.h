@@ -21,14 +21,25 @@ typedef enum {
     QN_HIDDEN_RELU2
 } qn_hidden_act;
 
+/* The activation of a head that scores sequences. */
+typedef enum { QN_CLASSIFY_TANH, QN_CLASSIFY_GELU, QN_CLASSIFY_GELU_TANH, QN_CLASSIFY_SILU } qn_classify_act;
+
 /* xIELU (Huang and Schlag 2024): softplus(alpha_p) x^2 + beta x where x > 0, else
  * (beta + softplus(alpha_n)) (expm1(min(x, eps)) - x) + beta x. */
 typedef struct {
     float alpha_p, alpha_n, beta, eps;
 } qn_xielu;
 
-/* Where a block is normed. PRE: its input. POST: its output, before it is added to the residual stream. */
-enum { QN_NORM_PRE_ATTN = 1, QN_NORM_POST_ATTN = 2, QN_NORM_PRE_FFN = 4, QN_NORM_POST_FFN = 8 };
+/* Where a block is normed. PRE: its input. POST: its output, before it is added to the residual stream. SUM: the
+ * stream itself, when the output has been added. */
+enum {
+    QN_NORM_PRE_ATTN = 1,
+    QN_NORM_POST_ATTN = 2,
+    QN_NORM_PRE_FFN = 4,
+    QN_NORM_POST_FFN = 8,
+    QN_NORM_SUM_ATTN = 16,
+    QN_NORM_SUM_FFN = 32
+};
 
 /* Norm of queries and keys: of each head by itself (weight [head_dim]), or of all
  * heads at once (weights [heads * head_dim]). */
@@ -55,9 +66,10 @@ enum { QN_ROPE_NONE = -1, QN_ROPE_SECTIONS = 3 };
 typedef struct {
     qn_mixer mixer;
     qn_layer_kind kind;
-    int64_t window;              /* position p sees (p - window, p]; 0: all of [0, p] */
-    int rope;                    /* index into rope[]; QN_ROPE_NONE: positions turn nothing */
-    int64_t kv_layer;            /* whose keys and values it reads: its own, or those of the last layer of its
+    int64_t window;   /* position p sees (p - window, p]; 0: all of [0, p]; of an encoder (p - window,
+                                    p + window), and all */
+    int rope;         /* index into rope[]; QN_ROPE_NONE: positions turn nothing */
+    int64_t kv_layer; /* whose keys and values it reads: its own, or those of the last layer of its
                                     kind that has its own */
     int64_t num_key_value_heads; /* divides num_attention_heads */
     int64_t head_dim;            /* of queries and keys */
@@ -178,6 +190,25 @@ typedef struct {
     float norm_eps; /* of the norms of latents, whatever rms_norm_eps is */
 } qn_latent_config;
 
+/* Encoders: each row sees the rows behind it too, nothing is kept between steps, and there is no next token. Zero
+ * for other models. */
+typedef struct {
+    int both_ways;
+    /* A table has a row for each position. The first position has row position_first; with skips_pad, a token
+     * pad_token_id has row pad_token_id and does not move the positions behind it. 0: there is no such table. */
+    int64_t position_rows, position_first;
+    int skips_pad;
+    int32_t pad_token_id;    /* -1: none */
+    int64_t type_vocab_size; /* a table has a row for each type of token; 0: there is no such table */
+    int embed_norm;          /* 1: the sum of a token's rows is normed before the first layer */
+    int64_t embedding_dim;   /* > 0: rows behind the final norm become so many numbers */
+    /* > 0: a head gives each sequence so many scores: of the first row, or with classify_mean of the mean of all,
+     * out(norm(act(dense x))), where the norm is optional. */
+    int64_t num_labels;
+    int classify_mean, classify_norm, classify_bias;
+    qn_classify_act classify_act;
+} qn_encoder_config;
+
 enum { QN_ALTUP_INPUTS_MAX = 8 };
 enum { QN_ROPE_SETS = 2, QN_STOP_IDS_MAX = 32 };
 
@@ -197,8 +228,10 @@ typedef struct {
      * before, and norm_bias says that a bias is added. */
     float rms_norm_eps;
     int layer_norm, norm_bias;
-    float norm_offset; /* 1 where weights are stored as their distance from one, else 0 */
-    unsigned norms;    /* QN_NORM_* bits; norms on all layers alike */
+    float norm_offset;  /* 1 where weights are stored as their distance from one, else 0 */
+    unsigned norms;     /* QN_NORM_* bits; norms on all layers alike */
+    int no_final_norm;  /* 1: the stream behind the last layer is the result */
+    int first_unnormed; /* 1: the first layer has no norm before attention */
     int parallel_blocks; /* 1: attention and the feed-forward block both read what the norm before attention gives,
                             and both are added to the stream */
     int plain_mlp;       /* 1: MLPs are act(x up) down, without a gate */
@@ -216,7 +249,7 @@ typedef struct {
     /* P numbers per token and layer beside the hidden states (0: none): a row of a second embedding, [V2,
      * num_hidden_layers * P], plus a projection of the first, see blocks/layer_input.c. */
     int64_t hidden_size_per_layer_input; /* P */
-    int64_t vocab_size_per_layer_input;  /* V2; ids beyond read row 0 */
+    int64_t vocab_size_per_layer_input;  /* V2; ids beyond read row 0; 0: the projection alone, unscaled */
 
     /* Multiply what attention reads, its keys, what it gives, an MLP's gate before its activation, and what the MLP
      * gives. */
@@ -257,6 +290,7 @@ typedef struct {
     qn_state_space_config state_space; /* of layers that have one; likewise */
     qn_short_conv_config short_conv;   /* of layers whose mixer is SHORT_CONV; likewise */
 
+    qn_encoder_config encoder;
     qn_vision_config vision; /* family NULL: it takes no images */
 
     int32_t bos_token_id;              /* -1: none */

@@ -16,7 +16,9 @@ const qn_family *qn_family_at(int i)
     i -= qn_family_count;
     if (i < qn_family_recurrent_count) return &qn_family_recurrent_rows[i];
     i -= qn_family_recurrent_count;
-    return i < qn_family_seeing_count ? &qn_family_seeing_rows[i] : NULL;
+    if (i < qn_family_seeing_count) return &qn_family_seeing_rows[i];
+    i -= qn_family_seeing_count;
+    return i < qn_family_encoder_count ? &qn_family_encoder_rows[i] : NULL;
 }
 
 const qn_family *qn_family_by_model_type(const char *model_type, const char **name)

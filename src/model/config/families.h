@@ -14,6 +14,7 @@ typedef enum {
     QN_SLIDE_NEVER,
     QN_SLIDE_EVERY,  /* all layers, where sliding_window is set */
     QN_SLIDE_PERIOD, /* all but each sliding_window_pattern-th */
+    QN_SLIDE_BEHIND, /* the same, but the first layer is the first of those that do not */
     QN_SLIDE_FROM,   /* from layer max_window_layers on, where use_sliding_window is true */
     QN_SLIDE_NO_ROPE /* those without RoPE, where use_sliding_window is true */
 } qn_slide_rule;
@@ -45,9 +46,18 @@ typedef enum {
     QN_RECUR_BESIDE /* each layer attends and has a state space beside */
 } qn_recur_rule;
 
+/* Whether attention sees the rows behind a row, and how far where it has a window w. */
+typedef enum {
+    QN_BOTH_NEVER,
+    QN_BOTH_SAID,  /* where use_bidirectional_attention says so: w / 2 rows to each side */
+    QN_BOTH_HALF,  /* w / 2 rows to each side */
+    QN_BOTH_RADIUS /* w rows to each side */
+} qn_both_rule;
+
 /* Which linear layers have biases. */
 typedef enum {
     QN_BIASES_SAID,     /* attention_bias and mlp_bias say it */
+    QN_BIASES_LAYERS,   /* all in a layer */
     QN_BIASES_USE_BIAS, /* use_bias says it of all in a layer */
     QN_BIASES_ALL       /* all, and the head */
 } qn_bias_rule;
@@ -125,6 +135,13 @@ typedef struct {
     float swiglu_alpha;
 } qn_family_experts;
 
+/* Which rows of a learned table of positions tokens have: from the first on, or from the one behind pad_token_id. */
+typedef enum { QN_POSITIONS_NONE, QN_POSITIONS_FROM_0, QN_POSITIONS_BEHIND_PAD } qn_position_rule;
+
+/* The form of the head that scores a sequence: tanh of a dense layer of the first row; or as the files say, which row
+ * or the mean, with which activation, and normed. */
+typedef enum { QN_CLASSIFIER_NONE, QN_CLASSIFIER_TANH, QN_CLASSIFIER_SAID } qn_classifier_rule;
+
 typedef struct qn_family {
     const char *const *model_types;   /* as in config.json, NULL at the end; the first is the family's name */
     const char *const *architectures; /* classes, for files that have no model_type; NULL at the end */
@@ -150,8 +167,18 @@ typedef struct qn_family {
     int rope_interleaved;
     int layer_norm, norm_bias, parallel_blocks, plain_mlp;
     qn_bias_rule biases;
-    int logit_scale;     /* logits are multiplied by the field logit_scale */
-    int full_skips_rope; /* layers that do not slide have no RoPE, in models with a window */
+    qn_both_rule both_ways;
+    int no_final_norm, first_unnormed, embed_norm;
+    int said_norm_bias;                 /* norm_bias of the files */
+    qn_position_rule learned_positions; /* a table of max_position_embeddings rows */
+    int token_types;                    /* type_vocab_size */
+    int layer_input_alone;              /* inputs of layers come of a projection alone */
+    int layer_heads; /* per_layer_config, else global_head_dim and num_global_key_value_heads, of full layers */
+    int output_proj;               /* embedding_dim */
+    qn_classifier_rule classifier; /* of classes whose names end in ForSequenceClassification */
+    const char *layers;            /* how names of layers begin in safetensors; NULL: "layers." */
+    int logit_scale;               /* logits are multiplied by the field logit_scale */
+    int full_skips_rope;           /* layers that do not slide have no RoPE, in models with a window */
     qn_output_bias_rule output_bias;
     int draft_layers; /* num_nextn_predict_layers more layers follow in the files, for drafts */
     int multiplied;   /* embedding_multiplier, attention_multiplier, residual_multiplier and
@@ -195,8 +222,10 @@ typedef struct qn_family {
                                        num_attention_heads; 0: no such model */
 } qn_family;
 
-extern const qn_family qn_family_rows[], qn_family_recurrent_rows[], qn_family_seeing_rows[];
-extern const int qn_family_count, qn_family_recurrent_count, qn_family_seeing_count;
+/* [qn_family_count], .. */
+extern const qn_family qn_family_rows[], qn_family_recurrent_rows[], qn_family_seeing_rows[],
+    qn_family_encoder_rows[];
+extern const int qn_family_count, qn_family_recurrent_count, qn_family_seeing_count, qn_family_encoder_count;
 
 /* Row i of the tables, one behind the other; NULL behind the last. */
 const qn_family *qn_family_at(int i);

@@ -73,7 +73,7 @@ static qn_status read_layer_types(const qn_fields *f, const qn_family *family, c
         int64_t period = 0, first = 0, interval = 0;
         if (family->recurrent != QN_MIXER_ATTENTION)
             QN_TRY(qn_fields_required_int(f, "full_attention_interval", 1, LAYERS_MAX, &interval));
-        if (family->slide == QN_SLIDE_PERIOD && window > 0)
+        if ((family->slide == QN_SLIDE_PERIOD || family->slide == QN_SLIDE_BEHIND) && window > 0)
             QN_TRY(qn_fields_required_int(f, "sliding_window_pattern", 1, LAYERS_MAX, &period));
         if (family->slide == QN_SLIDE_FROM)
             QN_TRY(qn_fields_int(f, "max_window_layers", 0, POSITIONS_MAX, &first, NULL));
@@ -82,6 +82,7 @@ static qn_status read_layer_types(const qn_fields *f, const qn_family *family, c
         for (int64_t i = 0; i < n_layers; i++)
             flags[i].slides = window > 0 && (family->slide == QN_SLIDE_EVERY ||
                                              (family->slide == QN_SLIDE_PERIOD && (i + 1) % period != 0) ||
+                                             (family->slide == QN_SLIDE_BEHIND && i % period != 0) ||
                                              (family->slide == QN_SLIDE_FROM && i >= first) ||
                                              (family->slide == QN_SLIDE_NO_ROPE && !flags[i].turns));
         return QN_OK;

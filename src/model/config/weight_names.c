@@ -4,8 +4,15 @@
 
 #include "model/config/families.h"
 
-const char *const qn_decoder_prefixes[] = {
-    "model.", "language_model.model.", "model.language_model.", "language_model.", "backbone.", "", NULL};
+const char *const qn_decoder_prefixes[] = {"model.",
+                                           "language_model.model.",
+                                           "model.language_model.",
+                                           "language_model.",
+                                           "backbone.",
+                                           "bert.",
+                                           "roberta.",
+                                           "",
+                                           NULL};
 
 /* The head lies beside the decoder, not in it: "lm_head." after the first part of these, by the decoder's
  * prefix. */
@@ -16,6 +23,8 @@ static const struct {
                      {"model.language_model.", ""},
                      {"language_model.", "language_model."},
                      {"backbone.", ""},
+                     {"bert.", ""},
+                     {"roberta.", ""},
                      {"", ""}};
 
 /* '#' is the layer. */
@@ -27,6 +36,17 @@ static const struct {
     [QN_WEIGHT_FINAL_NORM_BIAS] = {"norm.bias", "output_norm.bias"},
     [QN_WEIGHT_LM_HEAD] = {"lm_head.weight", "output.weight"},
     [QN_WEIGHT_LM_HEAD_BIAS] = {"lm_head.bias", "output.bias"},
+    [QN_WEIGHT_POSITION_EMBED] = {"embeddings.position_embeddings.weight", "position_embd.weight"},
+    [QN_WEIGHT_TYPE_EMBED] = {"embeddings.token_type_embeddings.weight", "token_types.weight"},
+    [QN_WEIGHT_EMBED_NORM] = {"embeddings.LayerNorm.weight", "token_embd_norm.weight"},
+    [QN_WEIGHT_EMBED_NORM_BIAS] = {"embeddings.LayerNorm.bias", "token_embd_norm.bias"},
+    [QN_WEIGHT_OUTPUT_PROJ] = {"embedding_projection.weight", NULL},
+    [QN_WEIGHT_CLASSIFY_DENSE] = {"pooler.dense.weight", "cls.weight"},
+    [QN_WEIGHT_CLASSIFY_DENSE_BIAS] = {"pooler.dense.bias", "cls.bias"},
+    [QN_WEIGHT_CLASSIFY_NORM] = {"head.norm.weight", "cls.norm.weight"},
+    [QN_WEIGHT_CLASSIFY_NORM_BIAS] = {"head.norm.bias", "cls.norm.bias"},
+    [QN_WEIGHT_CLASSIFY_OUT] = {"classifier.weight", "cls.output.weight"},
+    [QN_WEIGHT_CLASSIFY_OUT_BIAS] = {"classifier.bias", "cls.output.bias"},
     [QN_WEIGHT_LAYER_INPUT_EMBED] = {"embed_tokens_per_layer.weight", "per_layer_token_embd.weight"},
     [QN_WEIGHT_LAYER_INPUT_PROJ] = {"per_layer_model_projection.weight", "per_layer_model_proj.weight"},
     [QN_WEIGHT_LAYER_INPUT_NORM] = {"per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
@@ -69,6 +89,12 @@ static const struct {
     [QN_WEIGHT_HEAD_GATE] = {"layers.#.self_attn.gate_proj.weight", NULL},
     [QN_WEIGHT_POST_ATTN_NORM] = {"layers.#.post_attention_layernorm.weight",
                                   "blk.#.post_attention_norm.weight"},
+    [QN_WEIGHT_SUM_ATTN_NORM] = {"encoder.layer.#.attention.output.LayerNorm.weight",
+                                 "blk.#.attn_output_norm.weight"},
+    [QN_WEIGHT_SUM_ATTN_NORM_BIAS] = {"encoder.layer.#.attention.output.LayerNorm.bias",
+                                      "blk.#.attn_output_norm.bias"},
+    [QN_WEIGHT_SUM_FFN_NORM] = {"encoder.layer.#.output.LayerNorm.weight", "blk.#.layer_output_norm.weight"},
+    [QN_WEIGHT_SUM_FFN_NORM_BIAS] = {"encoder.layer.#.output.LayerNorm.bias", "blk.#.layer_output_norm.bias"},
     [QN_WEIGHT_FFN_NORM] = {"layers.#.post_attention_layernorm.weight", "blk.#.ffn_norm.weight"},
     [QN_WEIGHT_FFN_NORM_BIAS] = {"layers.#.post_attention_layernorm.bias", "blk.#.ffn_norm.bias"},
     [QN_WEIGHT_GATE] = {"layers.#.mlp.gate_proj.weight", "blk.#.ffn_gate.weight"},
@@ -181,7 +207,10 @@ int qn_family_weight_name(const qn_family *family, qn_source_kind kind, const ch
         name = names[role].safetensors;
         for (const qn_renamed_weight *r = family->renamed; r && r->role != QN_WEIGHT_ROLE_COUNT; r++)
             if (r->role == role) name = r->name;
-        const int is_head = role == QN_WEIGHT_LM_HEAD || role == QN_WEIGHT_LM_HEAD_BIAS;
+        /* A name that begins with "pooler." lies in the decoder, unlike other parts of a head. */
+        const int is_head = role == QN_WEIGHT_LM_HEAD || role == QN_WEIGHT_LM_HEAD_BIAS ||
+                            (role >= QN_WEIGHT_CLASSIFY_DENSE && role <= QN_WEIGHT_CLASSIFY_OUT_BIAS &&
+                             name && strncmp(name, "pooler.", strlen("pooler.")) != 0);
         for (size_t i = 0; is_head && i < sizeof head_prefixes / sizeof head_prefixes[0]; i++)
             if (strcmp(head_prefixes[i].decoder, prefix) == 0) {
                 prefix = head_prefixes[i].head;

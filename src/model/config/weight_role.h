@@ -13,9 +13,20 @@ typedef enum {
     QN_WEIGHT_FINAL_NORM_BIAS, /* [H] */
     QN_WEIGHT_LM_HEAD,      /* [V, H]; never NULL: the embedding where the files have no head of their own */
     QN_WEIGHT_LM_HEAD_BIAS, /* [V] */
-    QN_WEIGHT_LAYER_INPUT_EMBED, /* [V2, L * P] */
-    QN_WEIGHT_LAYER_INPUT_PROJ,  /* [L * P, H] of the embedding, beside it */
-    QN_WEIGHT_LAYER_INPUT_NORM,  /* [P] of that projection, layer by layer */
+    QN_WEIGHT_POSITION_EMBED,      /* [position_rows, H]; these of encoders */
+    QN_WEIGHT_TYPE_EMBED,          /* [type_vocab_size, H] */
+    QN_WEIGHT_EMBED_NORM,          /* [H] of what is embedded */
+    QN_WEIGHT_EMBED_NORM_BIAS,     /* [H] */
+    QN_WEIGHT_OUTPUT_PROJ,         /* [embedding_dim, H] behind the final norm */
+    QN_WEIGHT_CLASSIFY_DENSE,      /* [H, H]; of a head that gives each sequence num_labels scores */
+    QN_WEIGHT_CLASSIFY_DENSE_BIAS, /* [H] */
+    QN_WEIGHT_CLASSIFY_NORM,       /* [H] */
+    QN_WEIGHT_CLASSIFY_NORM_BIAS,  /* [H] */
+    QN_WEIGHT_CLASSIFY_OUT,        /* [num_labels, H] */
+    QN_WEIGHT_CLASSIFY_OUT_BIAS,   /* [num_labels] */
+    QN_WEIGHT_LAYER_INPUT_EMBED,   /* [V2, L * P] */
+    QN_WEIGHT_LAYER_INPUT_PROJ,    /* [L * P, H] of the embedding, beside it */
+    QN_WEIGHT_LAYER_INPUT_NORM,    /* [P] of that projection, layer by layer */
     QN_WEIGHT_ALTUP_IN, /* [H, H]: makes each stream but the first of the embedding; as many as there may be */
     QN_WEIGHT_ALTUP_OUT = QN_WEIGHT_ALTUP_IN + 7, /* [H, H]: and back */
     QN_WEIGHT_MODEL_COUNT = QN_WEIGHT_ALTUP_OUT + 7,
@@ -36,6 +47,10 @@ typedef enum {
     QN_WEIGHT_K_NORM_BIAS,                       /* [D] */
     QN_WEIGHT_HEAD_GATE,                         /* [num_attention_heads, H] */
     QN_WEIGHT_POST_ATTN_NORM,                    /* [H] after attention, before it is added */
+    QN_WEIGHT_SUM_ATTN_NORM,                     /* [H] of the stream when attention was added */
+    QN_WEIGHT_SUM_ATTN_NORM_BIAS,                /* [H] */
+    QN_WEIGHT_SUM_FFN_NORM,                      /* [H] of the stream when the feed-forward block was added */
+    QN_WEIGHT_SUM_FFN_NORM_BIAS,                 /* [H] */
     QN_WEIGHT_FFN_NORM,                          /* [H] before the feed-forward block */
     QN_WEIGHT_FFN_NORM_BIAS,                     /* [H] */
     QN_WEIGHT_GATE,                              /* [F, H] */

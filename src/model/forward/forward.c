@@ -72,12 +72,14 @@ static qn_array *blocks(qn_scope *s, const qn_forward *f, qn_array *x, common *a
         normed = qn_block_norm(s, f, x, QN_WEIGHT_ATTN_NORM, i);
         h = mixed(s, f, normed, &at, all, i);
         x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));
+        x = qn_block_norm(s, f, x, QN_WEIGHT_SUM_ATTN_NORM, i);
     }
     if (f->config->laurel_rank > 0)
         x = qn_scale(s, qn_add(s, x, qn_block_laurel(s, f, normed, i)), 1 / sqrtf(2));
     if (l->has_mlp || l->has_experts) {
         h = feed_forward(s, f, f->config->parallel_blocks ? normed : x, i);
         x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
+        x = qn_block_norm(s, f, x, QN_WEIGHT_SUM_FFN_NORM, i);
     }
     return x;
 }
@@ -202,6 +204,9 @@ qn_array *qn_forward_embed(qn_scope *s, const qn_forward *f, qn_array **layer_in
         if (c->vision.n_deepstack) embeds = qn_slice_last(s, embeds, 0, c->hidden_size);
         x = qn_add(s, qn_mul(s, x, is_text), qn_mul(s, embeds, f->is_embed));
     }
+    if (f->types) x = qn_add(s, x, qn_take(s, qn_forward_weight(f, QN_WEIGHT_TYPE_EMBED, 0), f->types));
+    if (f->places) x = qn_add(s, x, qn_take(s, qn_forward_weight(f, QN_WEIGHT_POSITION_EMBED, 0), f->places));
+    x = qn_block_norm(s, f, x, QN_WEIGHT_EMBED_NORM, 0);
     if (!c->altup_num_inputs) x = qn_label(s, x, "hidden.0");
     *layer_inputs = qn_block_layer_inputs(s, f, x);
     return x;

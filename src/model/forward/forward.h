@@ -20,7 +20,10 @@ typedef struct {
     /* [R] i32, by which each section of pairs is turned; NULL where the config has no mrope_section */
     qn_array *rope_positions[QN_ROPE_SECTIONS];
     qn_array *row_begin; /* [S + 1] i32 */
-    qn_array *is_long;   /* [R, 1] f32: 1 for rows of sequences longer than rope_short_positions, else 0; NULL
+    /* [R] i32, the rows of encoder.position_rows and encoder.type_vocab_size that belong to tokens; NULL where the
+     * config has no such table */
+    qn_array *places, *types;
+    qn_array *is_long; /* [R, 1] f32: 1 for rows of sequences longer than rope_short_positions, else 0; NULL
                             where the config has no such limit */
     /* Vectors [R, qn_vision_width] that stand for rows where is_embed [R, 1] f32 is 1, and not 0; what lies behind the
      * embedding is added behind the first layers. NULL where the config has no vision tower. */
@@ -65,5 +68,11 @@ qn_array *qn_forward_head(qn_scope *s, const qn_forward *f, qn_array *hidden, qn
  * logits are not held unless something is added to the head's product. */
 qn_array *qn_forward_losses(qn_scope *s, const qn_forward *f, qn_array *hidden, qn_array *rows,
                             qn_array *targets);
+
+/* Of an encoder: what it makes of the rows, behind its final norm and projection, [R, embedding_dim or hidden_size].
+ * The last layer's label "hidden.I" is that of the stream before the norm. */
+qn_array *qn_forward_encode(qn_scope *s, const qn_forward *f);
+/* Scores [L, num_labels] of sequences, of which x [L, hidden_size] has the rows or means that the head reads. */
+qn_array *qn_forward_classify(qn_scope *s, const qn_forward *f, qn_array *x);
 
 #endif

@@ -70,6 +70,7 @@ qn_status qn_layer_groups_split(const qn_model_config *c, int64_t border, qn_lay
         g.index_of[l] = (int32_t)(g.group[i].n_layers++ - (l < border ? 0 : g.group[i].n_below));
         g.group[i].n_below += l < border;
     }
+    if (c->encoder.both_ways) g.n = 0;
     *out = g;
     return QN_OK;
 }

@@ -20,7 +20,7 @@ typedef struct {
 } qn_layer_group;
 
 typedef struct {
-    int n;
+    int n; /* pools of pages; 0 for an encoder, which keeps nothing, though its layers have groups too */
     qn_layer_group group[QN_LAYER_GROUPS_MAX];
     int64_t border;            /* 0: one device has all layers */
     int64_t n_recurrent;       /* layers with a recurrent state */

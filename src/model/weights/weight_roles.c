@@ -43,12 +43,27 @@ typedef enum {
     DIM_E,
     DIM_M,
     DIM_S,
+    DIM_POSITIONS,
+    DIM_TYPES,
+    DIM_OUTPUT,
+    DIM_LABELS,
 } dim;
 
 /* When a tensor must be there. The norms are there by the config alone; a bias that is in the file is taken
  * in any case. */
 typedef enum {
     ALWAYS,
+    IF_FINAL_NORM,
+    IF_EMBED_NORM,
+    IF_EMBED_NORM_BIAS,
+    IF_POSITIONS,
+    IF_TYPES,
+    IF_OUTPUT_PROJ,
+    IF_CLASSIFIER,
+    IF_CLASSIFY_DENSE_BIAS,
+    IF_CLASSIFY_NORM,
+    IF_CLASSIFY_NORM_BIAS,
+    IF_LAYER_INPUT_TABLE,
     IF_UNTIED,
     IF_NORM,
     IF_ATTENTION,
@@ -107,11 +122,22 @@ static const struct {
     unsigned norm; /* IF_NORM, IF_NORM_BIAS: the bit of the config; 0: always */
 } roles[QN_WEIGHT_ROLE_COUNT] = {
     [QN_WEIGHT_EMBED] = {{DIM_V, DIM_H}, ALWAYS, 0},
-    [QN_WEIGHT_FINAL_NORM] = {{DIM_H}, ALWAYS, 0},
+    [QN_WEIGHT_FINAL_NORM] = {{DIM_H}, IF_FINAL_NORM, 0},
     [QN_WEIGHT_FINAL_NORM_BIAS] = {{DIM_H}, IF_NORM_BIAS, 0},
+    [QN_WEIGHT_POSITION_EMBED] = {{DIM_POSITIONS, DIM_H}, IF_POSITIONS, 0},
+    [QN_WEIGHT_TYPE_EMBED] = {{DIM_TYPES, DIM_H}, IF_TYPES, 0},
+    [QN_WEIGHT_EMBED_NORM] = {{DIM_H}, IF_EMBED_NORM, 0},
+    [QN_WEIGHT_EMBED_NORM_BIAS] = {{DIM_H}, IF_EMBED_NORM_BIAS, 0},
+    [QN_WEIGHT_OUTPUT_PROJ] = {{DIM_OUTPUT, DIM_H}, IF_OUTPUT_PROJ, 0},
+    [QN_WEIGHT_CLASSIFY_DENSE] = {{DIM_H, DIM_H}, IF_CLASSIFIER, 0},
+    [QN_WEIGHT_CLASSIFY_DENSE_BIAS] = {{DIM_H}, IF_CLASSIFY_DENSE_BIAS, 0},
+    [QN_WEIGHT_CLASSIFY_NORM] = {{DIM_H}, IF_CLASSIFY_NORM, 0},
+    [QN_WEIGHT_CLASSIFY_NORM_BIAS] = {{DIM_H}, IF_CLASSIFY_NORM_BIAS, 0},
+    [QN_WEIGHT_CLASSIFY_OUT] = {{DIM_LABELS, DIM_H}, IF_CLASSIFIER, 0},
+    [QN_WEIGHT_CLASSIFY_OUT_BIAS] = {{DIM_LABELS}, IF_CLASSIFIER, 0},
     [QN_WEIGHT_LM_HEAD_BIAS] = {{DIM_V}, IF_HEAD_BIAS, 0},
     [QN_WEIGHT_LM_HEAD] = {{DIM_V, DIM_H}, IF_UNTIED, 0},
-    [QN_WEIGHT_LAYER_INPUT_EMBED] = {{DIM_V2, DIM_LP}, IF_LAYER_INPUT, 0},
+    [QN_WEIGHT_LAYER_INPUT_EMBED] = {{DIM_V2, DIM_LP}, IF_LAYER_INPUT_TABLE, 0},
     [QN_WEIGHT_LAYER_INPUT_PROJ] = {{DIM_LP, DIM_H}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_LAYER_INPUT_NORM] = {{DIM_P}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_ALTUP_IN + 0] = {{DIM_H, DIM_H}, IF_STREAM, 0},
@@ -152,6 +178,10 @@ static const struct {
     [QN_WEIGHT_K_NORM_BIAS] = {{DIM_K_NORM}, IF_QK_NORM_BIAS, 0},
     [QN_WEIGHT_HEAD_GATE] = {{DIM_HEADS, DIM_H}, IF_HEAD_GATE, 0},
     [QN_WEIGHT_POST_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_POST_ATTN},
+    [QN_WEIGHT_SUM_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_SUM_ATTN},
+    [QN_WEIGHT_SUM_ATTN_NORM_BIAS] = {{DIM_H}, IF_NORM_BIAS, QN_NORM_SUM_ATTN},
+    [QN_WEIGHT_SUM_FFN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_SUM_FFN},
+    [QN_WEIGHT_SUM_FFN_NORM_BIAS] = {{DIM_H}, IF_NORM_BIAS, QN_NORM_SUM_FFN},
     [QN_WEIGHT_FFN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_PRE_FFN},
     [QN_WEIGHT_FFN_NORM_BIAS] = {{DIM_H}, IF_NORM_BIAS, QN_NORM_PRE_FFN},
     [QN_WEIGHT_GATE] = {{DIM_F, DIM_H}, IF_MLP_GATE, 0},
@@ -321,6 +351,14 @@ static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim 
         return c->experts.moe_intermediate_size;
     case DIM_S:
         return c->experts.shared_intermediate_size;
+    case DIM_POSITIONS:
+        return c->encoder.position_rows;
+    case DIM_TYPES:
+        return c->encoder.type_vocab_size;
+    case DIM_OUTPUT:
+        return c->encoder.embedding_dim;
+    case DIM_LABELS:
+        return c->encoder.num_labels;
     default:
         return 0;
     }
@@ -364,8 +402,14 @@ static int is_of_value(qn_weight_role role)
 /* 1: the layer has the block before or behind which the norm stands. */
 static int has_block(const qn_layer_config *l, unsigned norm)
 {
-    if (norm & (QN_NORM_PRE_ATTN | QN_NORM_POST_ATTN)) return l->mixer != QN_MIXER_NONE;
+    if (norm & (QN_NORM_PRE_ATTN | QN_NORM_POST_ATTN | QN_NORM_SUM_ATTN)) return l->mixer != QN_MIXER_NONE;
     return l->has_mlp || l->has_experts || !norm;
+}
+
+/* 1: the layer does without a norm that the others have. */
+static int is_left_out(const qn_model_config *c, int64_t layer, unsigned norm)
+{
+    return c->first_unnormed && layer == 0 && norm == QN_NORM_PRE_ATTN;
 }
 
 qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, qn_weight_role role)
@@ -380,15 +424,38 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
     case ALWAYS:
         return QN_WEIGHT_NEEDED;
     case IF_UNTIED:
-        return loosely(!c->tie_word_embeddings);
+        return c->encoder.both_ways ? QN_WEIGHT_NEVER : loosely(!c->tie_word_embeddings);
     case IF_NORM:
-        return strictly((c->norms & roles[role].norm) != 0 && has_block(l, roles[role].norm));
+        return strictly((c->norms & roles[role].norm) != 0 && has_block(l, roles[role].norm) &&
+                        !is_left_out(c, layer, roles[role].norm));
     case IF_NORM_BIAS:
-        return strictly(c->norm_bias && (!roles[role].norm || (c->norms & roles[role].norm)));
+        if (!roles[role].norm) return strictly(c->norm_bias && !c->no_final_norm);
+        return strictly(c->norm_bias && (c->norms & roles[role].norm) &&
+                        !is_left_out(c, layer, roles[role].norm));
+    case IF_FINAL_NORM:
+        return strictly(!c->no_final_norm);
+    case IF_EMBED_NORM:
+        return strictly(c->encoder.embed_norm);
+    case IF_EMBED_NORM_BIAS:
+        return strictly(c->encoder.embed_norm && c->norm_bias);
+    case IF_POSITIONS:
+        return strictly(c->encoder.position_rows > 0);
+    case IF_TYPES:
+        return strictly(c->encoder.type_vocab_size > 0);
+    case IF_OUTPUT_PROJ:
+        return strictly(c->encoder.embedding_dim > 0);
+    case IF_CLASSIFIER:
+        return strictly(c->encoder.num_labels > 0);
+    case IF_CLASSIFY_DENSE_BIAS:
+        return strictly(c->encoder.num_labels > 0 && c->encoder.classify_bias);
+    case IF_CLASSIFY_NORM:
+        return strictly(c->encoder.num_labels > 0 && c->encoder.classify_norm);
+    case IF_CLASSIFY_NORM_BIAS:
+        return strictly(c->encoder.num_labels > 0 && c->encoder.classify_norm && c->norm_bias);
     case IF_QK_NORM_BIAS:
         return strictly(attends && c->norm_bias && c->qk_norm != QN_QK_NORM_NONE);
     case IF_HEAD_BIAS:
-        return loosely(c->head_bias);
+        return c->encoder.both_ways ? QN_WEIGHT_NEVER : loosely(c->head_bias);
     case IF_QK_NORM:
         return strictly(attends && c->qk_norm != QN_QK_NORM_NONE);
     case IF_QKV_BIAS:
@@ -476,6 +543,8 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
         return strictly(l->has_experts && c->experts.shared_gate);
     case IF_SINKS:
         return strictly(attends && c->attention_sinks);
+    case IF_LAYER_INPUT_TABLE:
+        return strictly(c->vocab_size_per_layer_input > 0);
     case IF_LAYER_INPUT:
         return strictly(c->hidden_size_per_layer_input > 0);
     case IF_LAYER_SCALE:

@@ -303,12 +303,13 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
 }
 
 /* The number behind "model.layers." (GGUF: "blk.") in a tensor's name; -1: it is of no layer. */
-static int64_t layer_of(const qn_source *src, const char *prefix, const char *name)
+static int64_t layer_of(const qn_source *src, const qn_family *family, const char *prefix, const char *name)
 {
     static const char *const begins[] = {
         [QN_SOURCE_SAFETENSORS] = "layers.", [QN_SOURCE_GGUF] = "blk.", [QN_SOURCE_RAW] = "layer"};
     qn_source_kind kind = qn_source_get_kind(src);
     const char *parts[] = {kind == QN_SOURCE_SAFETENSORS ? prefix : "", begins[kind] ? begins[kind] : ""};
+    if (kind == QN_SOURCE_SAFETENSORS && family->layers) parts[1] = family->layers;
     int64_t layer = 0;
     int digits = 0;
     for (int i = 0; i < 2; i++) {
@@ -369,7 +370,7 @@ static qn_status check_all_taken(const qn_source *src, const char *prefix, const
     static const qn_tensor_view *const none[N_LAYER_ROLES];
     for (int64_t i = 0; i < qn_source_count(src); i++) {
         const qn_tensor_view *v = qn_source_get(src, i);
-        int64_t layer = layer_of(src, prefix, v->name);
+        int64_t layer = layer_of(src, c->family, prefix, v->name);
         int beyond = layer >= c->num_hidden_layers;
         if (c->hidden_act == QN_HIDDEN_XIELU && qn_xielu_config_has(v->name))
             continue; /* read with the config */

@@ -49,6 +49,10 @@ static void check_whole(const qn_test_weights *m, const char *name)
                              (role - QN_WEIGHT_ALTUP_IN) % n_most < n_streams);
             continue;
         }
+        if (role >= QN_WEIGHT_POSITION_EMBED && role <= QN_WEIGHT_CLASSIFY_OUT_BIAS) { /* of encoders */
+            assert_null(qn_weights_get(m->weights, (qn_weight_role)role, 0));
+            continue;
+        }
         const int is_expected = role == QN_WEIGHT_FINAL_NORM_BIAS ? c->norm_bias
                                 : role == QN_WEIGHT_LM_HEAD_BIAS
                                     ? c->head_bias

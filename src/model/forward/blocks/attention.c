@@ -4,15 +4,20 @@
 static int64_t window_of(const qn_forward *f, int64_t layer)
 {
     int64_t window = f->config->layers[layer].window;
+    if (f->config->encoder.both_ways) return window;
     return f->context_size > 0 && (window == 0 || f->context_size < window) ? f->context_size : window;
 }
 
-/* Queries or keys [R, heads, head_dim] of their projection: normed and rotated. */
+/* Queries or keys [R, heads, head_dim] of their projection: normed and rotated. The bias where the projection has
+ * one. */
 static qn_array *turned_heads(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, int64_t n_heads,
-                              qn_weight_role norm, int64_t layer)
+                              qn_weight_role norm, qn_weight_role bias, int64_t layer)
 {
     const qn_model_config *c = f->config;
     const qn_layer_config *l = &c->layers[layer];
+    /* Nothing else is done to them: a step that only shows rows as heads has no label. */
+    if (l->rope == QN_ROPE_NONE && c->qk_norm == QN_QK_NORM_NONE && qn_forward_weight(f, bias, layer))
+        x = qn_label(s, x, norm == QN_WEIGHT_Q_NORM ? "queries" : "keys");
     if (c->qk_norm == QN_QK_NORM_WHOLE) x = qn_block_norm(s, f, x, norm, layer);
     x = qn_reshape_rows(s, x, 2, (int64_t[]){n_heads, l->head_dim});
     if (c->qk_norm == QN_QK_NORM_HEAD && !c->qk_norm_after_rope) x = qn_block_norm(s, f, x, norm, layer);
@@ -36,19 +41,21 @@ qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, cons
     }
     if (has_own) k = v = qn_block_linear(s, f, x, QN_WEIGHT_K, QN_WEIGHT_K_BIAS, layer);
     if (has_own && !l->value_is_key) v = qn_block_linear(s, f, x, QN_WEIGHT_V, QN_WEIGHT_V_BIAS, layer);
-    q = turned_heads(s, f, q, at->table, c->num_attention_heads, QN_WEIGHT_Q_NORM, layer);
+    q = turned_heads(s, f, q, at->table, c->num_attention_heads, QN_WEIGHT_Q_NORM, QN_WEIGHT_Q_BIAS, layer);
     if (at->query_scale) q = qn_mul(s, q, at->query_scale);
     q = qn_label(s, q, "queries");
     if (has_own) {
-        kv->k = qn_label(
-            s, turned_heads(s, f, qn_scale(s, k, c->key_scale), at->table, kv_heads, QN_WEIGHT_K_NORM, layer),
-            "keys");
+        kv->k = qn_label(s,
+                         turned_heads(s, f, qn_scale(s, k, c->key_scale), at->table, kv_heads,
+                                      QN_WEIGHT_K_NORM, QN_WEIGHT_K_BIAS, layer),
+                         "keys");
         kv->v = qn_reshape_rows(s, v, 2, (int64_t[]){kv_heads, l->head_dim});
         if (c->value_norm) kv->v = qn_rms_norm(s, kv->v, NULL, c->rms_norm_eps, 0);
     }
     qn_params_attend p = {.state = f->state[group],
                           .layer = f->groups->index_of[layer],
                           .is_written = !has_own,
+                          .whole = c->encoder.both_ways,
                           .window = window_of(f, layer),
                           .scale = c->attention_scale,
                           .softcap = c->attn_logit_softcapping,
