@@ -187,14 +187,6 @@ typedef struct {
     float logprob;
 } qn_top_logprob;
 
-/* A picture, borrowed: rows of RGB bytes from the top. Any size does; the model resizes it as its own image
- * processor would. */
-typedef struct {
-    const uint8_t *rgb;    /* height rows, stride_bytes apart, of width times red, green, blue */
-    int64_t width, height; /* 1 to 65,535 each, one at most 200 times the other */
-    size_t stride_bytes;   /* 0: 3 * width */
-} qn_image;
-
 typedef struct {
     const char *role;    /* "system", "user", "assistant", "tool" */
     const char *content; /* UTF-8 */

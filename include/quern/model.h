@@ -186,6 +186,14 @@ QN_API qn_status qn_cancel_new(qn_cancel **out);
 QN_API void qn_cancel_set(qn_cancel *cancel);
 QN_API void qn_cancel_free(qn_cancel *cancel);
 
+/* A picture, borrowed: rows of RGB bytes from the top. Any size does; the model resizes it as its own image
+ * processor would. */
+typedef struct {
+    const uint8_t *rgb;    /* height rows, stride_bytes apart, of width times red, green, blue */
+    int64_t width, height; /* 1 to 65,535 each, one at most 200 times the other */
+    size_t stride_bytes;   /* 0: 3 * width */
+} qn_image;
+
 typedef struct {
     int last_only; /* only the logits of each row's last position */
     int hidden; /* hidden states [n_positions, encoded_size] after the final norm in place of logits; an encoder
@@ -198,6 +206,10 @@ typedef struct {
     const char *cache_salt, *tenant;
     int32_t priority;
     const qn_cancel *cancel; /* ends the call within a step, with QN_E_CANCELLED. NULL: none */
+    /* Pictures of the only row, in the order of their places. The row has the model's image token for each
+     * vector of each of them (qn_chat_render gives such ids); QN_E_ARG with both numbers if it does not. */
+    const qn_image *images;
+    size_t n_images;
 } qn_logits_options;
 
 /* Receives logits [n_positions, vocab_size] (or hidden states, if the options say so), float32, of the

@@ -225,6 +225,8 @@ qn_status qn_model_logits(qn_model *model, const qn_ids *rows, int64_t n_rows,
         if (options->row_first[i] < 0 || options->row_first[i] >= rows[i].n_ids)
             return qn_fail(QN_E_ARG, "row_first: row %lld has %lld tokens, none at position %lld",
                            (long long)i, (long long)rows[i].n_ids, (long long)options->row_first[i]);
+    if (options && options->n_images && (!options->images || n_rows != 1))
+        return qn_fail(QN_E_ARG, "images: a single row takes them, and images must not be NULL");
     if (!model->backend->logits) return qn_backend_fail_missing(model->backend, "logits");
     return model->backend->logits(model->object, rows, n_rows, options ? options : &defaults, fn, user);
 }

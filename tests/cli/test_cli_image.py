@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from picture_help import MODEL, png, tensors
-from support import call, call_json, fixture, read_json
+from support import call, call_json, fixture, read_json, read_safetensors
 
 EXACT = ["--precision", "exact", "--ignore-eos"]
 
@@ -52,6 +52,26 @@ def test_golden_ids(golden, picture):
                             "--chunk", chunk_size, stdin={"ids": [prompt]})
             assert got["ids"] == [golden["image.greedy"].tolist()]
             assert got["n_prompt_tokens"] == len(ids)
+
+
+def test_logits(golden, picture, tmp_path):
+    """Logits of the reference's prompt, whose ids have a token for each place; other counts are refused."""
+    ids = golden["image.ids"].tolist()
+    out = str(tmp_path / "logits.safetensors")
+    args = ["logits", fixture(MODEL), "--ids", "-", "-o", out, "--precision", "exact"]
+    call_json(*args, "--image", picture, "--json", stdin={"ids": [ids]})
+    got = read_safetensors(out)["logits.0"]
+    assert len(got) == len(ids)
+    assert np.abs(got - golden["image.logits"]).max() <= 2e-4
+    token = read_json(fixture(f"{MODEL}/config.json"))["image_token_id"]
+    first, n = ids.index(token), ids.count(token)
+    for wrong, words in [
+            ([ids[:first] + ids[first + 1:]],
+             f"image 1 has {n} tokens (2 rows of 3), but the prompt has {n - 1} image tokens in its place"),
+            ([ids[:first + 1] + ids[first + n:]], f"the row has {len(ids)} tokens, but it has {len(ids) - n + 1}"),
+            ([ids, ids], "has 2 rows: with --image it must have one")]:
+        said = call(*args, "--image", picture, stdin={"ids": wrong}).stderr.decode()
+        assert words in said and said.count("\n") == 1, said
 
 
 def test_raw_text_with_special_tokens(golden, picture):
@@ -165,7 +185,7 @@ def test_preprocessor_config(golden, picture, tmp_path):
     assert run()["n_prompt_tokens"] == plain["n_prompt_tokens"] - 5
     say(image_mean=[0.0, 0.0, 0.0])
     assert run()["ids"] != plain["ids"]
-    for fields, words in [({"resample": 2}, "resample is 2"), ({"min_pixels": 10 ** 7, "max_pixels": 4}, "min_pixels"),
+    for fields, words in [({"resample": 4}, "resample is 4"), ({"min_pixels": 10 ** 7, "max_pixels": 4}, "min_pixels"),
                           ({"image_std": [1, 0, 1]}, "image_std"), ({"image_mean": [1, 1]}, "image_mean"),
                           ({"merge_size": 3}, "merge_size is 3, but the vision tower has 2"),
                           ({"rescale_factor": "x"}, "rescale_factor")]:

@@ -291,7 +291,9 @@ static qn_status native_logits(void *model, const qn_ids *rows, int64_t n_rows,
                                 .salt = options->cache_salt,
                                 .tenant = options->tenant,
                                 .priority = options->priority,
-                                .cancel = options->cancel};
+                                .cancel = options->cancel,
+                                .images = options->images,
+                                .n_images = options->n_images};
     if (status == QN_OK) status = qn_evaluate(m->scheduler, m->engine, &what, pass_on, &sink);
     while (n_held > 0) qn_adapters_release(adapters, held[--n_held]);
     qn_free(held);

@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/options/options.h"
+#include "cli/options/pictures.h"
 #include "cli/term/input.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
@@ -12,6 +13,7 @@
 typedef struct {
     qn_load_options load;
     const char *ids_path, *out_path, *adapter;
+    qn_arg_list images;
     int positions; /* 0: all, 1: last */
     int json;
 } logits_options;
@@ -22,6 +24,8 @@ static const qn_arg logits_args[] = {
      "file with rows of token ids, {\"ids\":[[...],...]}"},
     {"--output", 'o', QN_ARG_TEXT, AT(out_path), 0, 0, "FILE",
      "safetensors file to write: logits.I [L, vocab] in float32 for each row"},
+    {"--image", 0, QN_ARG_LIST, AT(images), 0, 0, "FILE",
+     "picture file of the only row, whose ids have a token for each of its places; may be repeated"},
     {"--positions", 0, QN_ARG_CHOICE, AT(positions), 0, 0, "all|last",
      "positions whose logits are written (default all)"},
     {"--use", 0, QN_ARG_TEXT, AT(adapter), 0, 0, "NAME",
@@ -45,7 +49,8 @@ static qn_status take(void *user, int64_t row, int64_t position, int64_t n_posit
                               (size_t)n_positions * s->row_bytes);
 }
 
-static qn_status write_logits(qn_model *model, const logits_options *o, const qn_id_rows *ids)
+static qn_status write_logits(qn_model *model, const logits_options *o, const qn_id_rows *ids,
+                              const qn_pictures *seen)
 {
     qn_model_info info;
     QN_TRY(qn_model_get_info(model, &info));
@@ -60,7 +65,8 @@ static qn_status write_logits(qn_model *model, const logits_options *o, const qn
     qn_interrupt_start_for_files(); /* from here on there is a file to remove */
     if (status == QN_OK) status = qn_st_writer_begin(s.writer);
     if (status == QN_OK) {
-        qn_logits_options options = {.last_only = s.last_only, .adapter = o->adapter};
+        qn_logits_options options = {
+            .last_only = s.last_only, .adapter = o->adapter, .images = seen->images, .n_images = seen->n};
         status = qn_model_logits(model, ids->rows, ids->n_rows, &options, take, &s);
     }
     if (status == QN_OK) status = qn_st_writer_finish(s.writer);
@@ -102,16 +108,22 @@ int qn_cmd_logits(int argc, char **argv)
 
     qn_model *model = NULL;
     qn_id_rows ids = {0};
+    qn_pictures seen = {.n = 0};
     qn_status status = qn_input_ids(o.ids_path, &ids);
+    if (status == QN_OK && o.images.n && ids.n_rows != 1)
+        status = qn_fail(QN_E_ARG, "%s has %lld rows: with --image it must have one", o.ids_path,
+                         (long long)ids.n_rows);
+    if (status == QN_OK) status = qn_pictures_read(&o.images, &seen);
     if (status == QN_OK && !o.load.o.parallel_slots)
         o.load.o.parallel_slots = (int32_t)(ids.n_rows < 1024 ? ids.n_rows : 1024);
     if (status == QN_OK) status = qn_load_open(path, &o.load, &model);
-    if (status == QN_OK) status = write_logits(model, &o, &ids);
+    if (status == QN_OK) status = write_logits(model, &o, &ids, &seen);
     if (status == QN_OK && o.json) status = print_summary(model, &o, &ids);
     code = status == QN_OK ? QN_EXIT_OK : qn_out_fail();
     if (status == QN_E_CANCELLED) code = QN_EXIT_INTERRUPTED;
     qn_model_close(&model);
     qn_load_end(&o.load);
     qn_id_rows_free(&ids);
+    qn_pictures_free(&seen);
     return code;
 }

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "cli/command.h"
 #include "cli/options/options.h"
+#include "cli/options/pictures.h"
 #include "cli/options/prompt_cache.h"
 #include "cli/term/input.h"
 #include "cli/term/interrupt.h"
@@ -206,30 +207,8 @@ static qn_status read_prompt(const run_options *o, qn_buf *text)
     return QN_OK;
 }
 
-/* Pictures as the library takes them, and who owns their pixels. */
-typedef struct {
-    qn_picture decoded[QN_ARG_LIST_MAX];
-    qn_image images[QN_ARG_LIST_MAX];
-    size_t n;
-} pictures;
-
-static qn_status read_pictures(const qn_arg_list *paths, pictures *out)
-{
-    for (; out->n < paths->n; out->n++) {
-        qn_picture *p = &out->decoded[out->n];
-        QN_TRY(qn_input_picture(paths->items[out->n], p));
-        out->images[out->n] = (qn_image){.rgb = p->rgb, .width = p->width, .height = p->height};
-    }
-    return QN_OK;
-}
-
-static void free_pictures(pictures *p)
-{
-    for (size_t i = 0; i < p->n; i++) qn_picture_free(&p->decoded[i]);
-}
-
 /* A chat where the model has a template, else (or with --raw) the text as it is. */
-static qn_status run_text(qn_model *model, const run_options *o, const qn_buf *text, const pictures *seen,
+static qn_status run_text(qn_model *model, const run_options *o, const qn_buf *text, const qn_pictures *seen,
                           qn_end *end)
 {
     qn_model_info info;
@@ -299,14 +278,14 @@ int qn_cmd_run(int argc, char **argv)
     qn_model *model = NULL;
     qn_id_rows ids = {0};
     qn_buf text = {0};
-    pictures seen = {.n = 0};
+    qn_pictures seen = {.n = 0};
     qn_end end = QN_END_NONE;
     qn_status status = o.ids_path ? qn_input_ids(o.ids_path, &ids) : read_prompt(&o, &text);
     if (status == QN_OK && !n && !o.ids_path && !text.length) {
         code = qn_args_fail("run", "no model and no prompt: name a model, or ask the seed a question");
         goto out;
     }
-    if (status == QN_OK) status = read_pictures(&o.images, &seen);
+    if (status == QN_OK) status = qn_pictures_read(&o.images, &seen);
     if (status == QN_OK && !o.load.o.parallel_slots && ids.n_rows)
         o.load.o.parallel_slots = (int32_t)(ids.n_rows < 1024 ? ids.n_rows : 1024);
     o.load.may_fetch = 1;
@@ -333,6 +312,6 @@ out:
     qn_load_end(&o.load);
     qn_id_rows_free(&ids);
     qn_buf_free(&text);
-    free_pictures(&seen);
+    qn_pictures_free(&seen);
     return code;
 }

@@ -1,6 +1,7 @@
 #include "engine/clients/evaluate.h"
 
 #include "base/mem.h"
+#include "engine/machine/images.h"
 
 typedef struct evaluation evaluation;
 
@@ -13,6 +14,7 @@ struct evaluation {
     qn_client client; /* first: it is what the scheduler gives back */
     qn_request *requests;
     row_sink *sinks;
+    qn_images *images; /* NULL: none */
     qn_ledger *ledger;
     size_t held_bytes;
     int64_t n_rows;
@@ -32,6 +34,7 @@ static void free_requests(qn_client *client)
     for (int64_t i = 0; v->requests && i < v->n_rows; i++) qn_request_end(&v->requests[i]);
     qn_free(v->requests);
     qn_free(v->sinks);
+    qn_images_free(v->images);
     qn_ledger_release(v->ledger, QN_LEDGER_OTHER, v->held_bytes);
 }
 
@@ -61,8 +64,23 @@ static qn_status make_requests(evaluation *v, const qn_engine *e, const qn_evalu
         r->priority = what->priority;
         r->cancel = what->cancel;
         r->room = row->n_ids;
+        r->images = v->images;
+        r->n_unseen = v->images ? (int64_t)what->n_images : 0;
     }
     return QN_OK;
+}
+
+/* The pictures of the only row. Its logits are by its own positions, so no place may be expanded. */
+static qn_status place_images(evaluation *v, const qn_engine *e, const qn_evaluation *what)
+{
+    const qn_ids *row = what->rows;
+    QN_TRY(qn_images_new(qn_engine_config(e), what->n_images, what->images, row->ids, row->n_ids,
+                         qn_engine_get_info(e)->context_size, &v->images));
+    const int64_t n = qn_images_prompt(v->images).n_ids;
+    if (n == row->n_ids) return QN_OK;
+    return qn_fail(QN_E_ARG,
+                   "with a token for each place of the image(s) the row has %lld tokens, but it has %lld",
+                   (long long)n, (long long)row->n_ids);
 }
 
 static qn_status outcome(const qn_request *r)
@@ -95,7 +113,9 @@ qn_status qn_evaluate(qn_scheduler *s, qn_engine *e, const qn_evaluation *what, 
     evaluation v = {.n_rows = what->n_rows, .ledger = qn_engine_ledger(e), .fn = fn, .user = user};
     v.requests = qn_calloc((size_t)v.n_rows, sizeof *v.requests);
     v.sinks = qn_alloc_array((size_t)v.n_rows, sizeof *v.sinks);
-    qn_status status = v.requests && v.sinks ? make_requests(&v, e, what) : QN_E_NOMEM;
+    qn_status status = v.requests && v.sinks ? QN_OK : QN_E_NOMEM;
+    if (status == QN_OK && what->n_images) status = place_images(&v, e, what);
+    if (status == QN_OK) status = make_requests(&v, e, what);
     if (status == QN_OK) {
         const size_t held_bytes = (size_t)(qn_mem_thread_bytes() - mark);
         status = qn_ledger_reserve(v.ledger, QN_LEDGER_OTHER, held_bytes);

@@ -22,6 +22,8 @@ typedef struct {
     const char *salt, *tenant; /* as in qn_request */
     int32_t priority;
     const qn_cancel *cancel; /* NULL: never */
+    const qn_image *images;  /* of the only row, whose ids have all their tokens */
+    size_t n_images;
 } qn_evaluation;
 
 /* The first row that fails ends all, and its status is returned. QN_E_ARG: an id outside the vocabulary, or

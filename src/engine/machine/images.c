@@ -7,15 +7,17 @@
 
 typedef struct {
     qn_image_plan plan;
-    int64_t first, n_tokens; /* tokens from `first` on */
+    int64_t first, n_tokens; /* index of its first token; the others follow, be it with text between them */
     uint8_t *rgb;            /* the views, resized */
     float *vectors;          /* [n_tokens, width] */
 } placed_image;
 
 struct qn_images {
     int64_t n, n_seen, width; /* width: floats of a vector */
+    int is_spread;            /* the prompt has marks between the tokens of a picture */
     placed_image *images;     /* [n], in the order of their places */
     int32_t *ids;             /* [n_ids] */
+    int32_t *vector; /* [n_ids]: of each image token how many vectors stand before its own; -1: text */
     int64_t n_ids;
 };
 
@@ -29,9 +31,21 @@ static int64_t run_at(const int32_t *ids, int64_t n_ids, int64_t i, int32_t toke
     return n;
 }
 
+/* Pictures whose tokens have marks between them: the prompt must have them all. */
+static qn_status check_spread(const qn_images *im, const int32_t *ids, int64_t n_ids, int32_t token)
+{
+    int64_t wanted = 0, n = 0;
+    for (int64_t i = 0; i < im->n; i++) wanted += im->images[i].n_tokens;
+    for (int64_t i = 0; i < n_ids; i++) n += ids[i] == token;
+    if (n == wanted) return QN_OK;
+    return qn_fail(QN_E_ARG, "%lld image(s) have %lld tokens, but the prompt has %lld image tokens",
+                   (long long)im->n, (long long)wanted, (long long)n);
+}
+
 static qn_status check_places(const qn_images *im, const int32_t *ids, int64_t n_ids, int32_t token)
 {
     int64_t places = 0;
+    if (im->is_spread) return check_spread(im, ids, n_ids, token);
     for (int64_t i = 0; i < n_ids; i++) {
         int64_t run = run_at(ids, n_ids, i, token);
         places += run > 0;
@@ -52,19 +66,30 @@ static qn_status check_places(const qn_images *im, const int32_t *ids, int64_t n
 /* Places each image and writes the prompt with all its tokens. */
 static qn_status expand(qn_images *im, const int32_t *ids, int64_t n_ids, int32_t token)
 {
-    int64_t k = 0, at = 0;
+    int64_t k = -1, at = 0, left = 0; /* left: tokens of image k that were not written yet */
+    int32_t n_vectors = 0;
     im->ids = qn_alloc_array((size_t)im->n_ids, sizeof *im->ids);
-    if (!im->ids) return QN_E_NOMEM;
+    im->vector = qn_alloc_array((size_t)im->n_ids, sizeof *im->vector);
+    if (!im->ids || !im->vector) return QN_E_NOMEM;
     for (int64_t i = 0; i < n_ids; i++) {
-        int64_t run = run_at(ids, n_ids, i, token);
+        const int64_t run = run_at(ids, n_ids, i, token);
         if (!run) {
+            im->vector[at] = -1;
             im->ids[at++] = ids[i];
             continue;
         }
-        placed_image *own = &im->images[k++];
-        own->first = at;
-        for (int64_t j = 0; j < own->n_tokens; j++) im->ids[at++] = token;
-        i += run - 1;
+        if (!left) {
+            left = im->images[++k].n_tokens;
+            im->images[k].first = at;
+        }
+        /* A picture that has no marks is written as a whole, be it one token in the prompt. */
+        const int64_t n = im->is_spread && run < left ? run : left;
+        for (int64_t j = 0; j < n; j++) {
+            im->vector[at] = n_vectors++;
+            im->ids[at++] = token;
+        }
+        left -= n;
+        i += (im->is_spread ? n : run) - 1;
     }
     return QN_OK;
 }
@@ -129,6 +154,7 @@ qn_status qn_images_new(const qn_model_config *c, size_t n, const qn_image *imag
     qn_images *im = qn_calloc(1, sizeof *im);
     if (!im) return QN_E_NOMEM;
     im->width = qn_vision_width(&c->vision, c->hidden_size);
+    im->is_spread = qn_image_prompt_is_spread(c->vision.processor.prompt);
     im->images = qn_calloc(n, sizeof *im->images);
     qn_status status = QN_E_NOMEM;
     if (im->images) {
@@ -151,6 +177,7 @@ void qn_images_free(qn_images *im)
     }
     qn_free(im->images);
     qn_free(im->ids);
+    qn_free(im->vector);
     qn_free(im);
 }
 
@@ -225,8 +252,9 @@ void qn_images_positions(const qn_images *im, int64_t index, int32_t out[QN_ROPE
 
 const float *qn_images_vector(const qn_images *im, int64_t index)
 {
-    for (int64_t i = 0; im && i < im->n && index >= im->images[i].first; i++)
-        if (index < im->images[i].first + im->images[i].n_tokens)
-            return im->images[i].vectors + (index - im->images[i].first) * im->width;
-    return NULL;
+    if (!im || index >= im->n_ids || im->vector[index] < 0) return NULL;
+    int64_t i = im->vector[index];
+    const placed_image *own = im->images;
+    for (; i >= own->n_tokens; own++) i -= own->n_tokens;
+    return own->vectors + i * im->width;
 }

@@ -2,7 +2,7 @@
  * of it is turned, and the vectors that stand for an image's tokens in place of embeddings.
  *
  * A prompt has the model's image token where an image belongs: once for each image, or already as often as
- * the image has tokens. Made from pixels, which are resized and copied at once; the vectors are computed
+ * the image has tokens. Where a model has marks between the tokens of an image, the prompt has them all. Made from pixels, which are resized and copied at once; the vectors are computed
  * later, one image at a time, before the first of its tokens is fed. Positions rise by one from token to
  * token; those of an image's tokens are all that of its first, plus the row and the column of the place;
  * behind it they go on from the largest. One thread at a time. */

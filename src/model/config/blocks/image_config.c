@@ -481,6 +481,12 @@ static qn_status read_all(const qn_fields *f, const qn_image_tower *tower, qn_im
     return QN_OK;
 }
 
+int qn_image_prompt_is_spread(qn_image_prompt_form form)
+{
+    return form == QN_IMAGE_PROMPT_ROWS || form == QN_IMAGE_PROMPT_TILES || form == QN_IMAGE_PROMPT_GRID ||
+           form == QN_IMAGE_PROMPT_MARKED;
+}
+
 qn_status qn_image_processor_read(qn_source *src, const qn_image_tower *tower, qn_image_processor *out)
 {
     json_t *owned = NULL;

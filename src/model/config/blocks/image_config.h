@@ -72,6 +72,9 @@ typedef struct {
     int64_t patch_size, merge_size, temporal_patch_size; /* temporal_patch_size 1: there is no time */
 } qn_image_tower;
 
+/* 1: a prompt may have marks between the tokens of one picture. */
+int qn_image_prompt_is_spread(qn_image_prompt_form form);
+
 /* Reads preprocessor_config.json, or the image_processor of processor_config.json. What the files leave out is
  * as in transformers' class of that name. QN_E_FORMAT: a file has other sizes of patches than the tower, or a
  * field of the wrong type or out of range; QN_E_UNSUPPORTED: an unknown processor or filter. */
