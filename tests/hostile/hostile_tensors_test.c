@@ -108,14 +108,10 @@ static int says_tied(const char *path)
     return said;
 }
 
-/* Is the model whole without it? Towers of families that take no images are never looked at, a layer without
- * a scale is not scaled, and without a word on tying a missing head means that the embedding is the head. */
+/* Is the model whole without it? A layer without a scale is not scaled, and without a word on tying a missing
+ * head means that the embedding is the head. */
 static int can_do_without(const char *path, const sample *t)
 {
-    static const char *const towers[] = {"vision_tower.", "multi_modal_projector.", "model.vision_tower.",
-                                         "model.embed_vision."};
-    for (size_t i = 0; i < sizeof towers / sizeof towers[0]; i++)
-        if (begins(t->name, towers[i])) return 1;
     if (ends(t->name, ".layer_scalar")) return 1;
     return ends(t->name, "lm_head.weight") && says_tied(path) != 0;
 }

@@ -51,14 +51,12 @@ static const char *const known[] = {"llama",
 const qn_test_waiting_kind qn_test_waiting_kinds[] = {
     {"embedding_gemma2", "inputs of layers of a projection alone"},
     {"embeddinggemma", "gemma3 in both directions"},
-    {"gemma4_unified", "the model_type of one tower and text"},
     {"glm5_next", "hyper-connections, KDA, an indexer"},
     {"llama4", "chunked attention"},
     {"modernbert", "windows on both sides"},
     {"muse_glimmer", "norms without weights"},
     {"nomic_bert", "bert with RoPE and a gate"},
     {"qwen4_exp", "hyper-connections, attention over picked blocks"},
-    {"smolvlm", "the model_type of a tower beside llama"},
     {NULL, NULL}};
 
 static int is_waiting(const char *name)

@@ -1,5 +1,7 @@
 #include "model/config/layer_heads.h"
 
+#include <stdio.h>
+
 enum { HEADS_MAX = 1 << 16, LABEL_MAX = 160 };
 
 static const char global_head_dim[] = "global_head_dim";
@@ -60,6 +62,45 @@ static qn_status read_full_layers(const qn_source *src, const qn_family *family,
     return QN_OK;
 }
 
+/* What per_layer_config says of one layer. Heads of another size than those of its kind would turn otherwise. */
+static qn_status read_one_layer(const qn_fields *own, qn_model_config *c, int64_t i)
+{
+    qn_layer_config *l = &c->layers[i];
+    int64_t head_dim = l->head_dim, kv_heads = l->num_key_value_heads;
+    char label[LABEL_MAX];
+    QN_TRY(qn_fields_int(own, "head_dim", 1, HEADS_MAX, &head_dim, NULL));
+    QN_TRY(qn_fields_int(own, "num_key_value_heads", 1, HEADS_MAX, &kv_heads, NULL));
+    if (head_dim != l->head_dim)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: %s of layer %lld is %lld, but layers of its kind have %lld",
+                       own->file, qn_fields_label(own, "head_dim", label, sizeof label), (long long)i,
+                       (long long)head_dim, (long long)l->head_dim);
+    if (c->num_attention_heads % kv_heads)
+        return qn_fail(QN_E_FORMAT, "%s: num_attention_heads %lld is not a multiple of %s %lld of layer %lld",
+                       own->file, (long long)c->num_attention_heads,
+                       qn_fields_label(own, "num_key_value_heads", label, sizeof label), (long long)kv_heads,
+                       (long long)i);
+    l->num_key_value_heads = kv_heads;
+    return QN_OK;
+}
+
+/* per_layer_config: {"2": {"head_dim": 32, "num_key_value_heads": 1}}, as transformers 5 writes it. */
+static qn_status read_each_layer(const qn_fields *f, qn_model_config *c)
+{
+    static const char name[] = "per_layer_config";
+    qn_fields all;
+    int found = 0;
+    QN_TRY(qn_fields_object(f, name, "per_layer_config.", &all, &found));
+    for (int64_t i = 0; found && i < c->num_hidden_layers; i++) {
+        char number[24];
+        qn_fields own;
+        int has_own = 0;
+        snprintf(number, sizeof number, "%lld", (long long)i);
+        QN_TRY(qn_fields_object(&all, number, "per_layer_config.", &own, &has_own));
+        if (has_own) QN_TRY(read_one_layer(&own, c, i));
+    }
+    return QN_OK;
+}
+
 /* The last num_kv_shared_layers layers read the keys and values of the last layer of their kind before them;
  * their MLP may be twice as wide. */
 static qn_status read_sharing(const qn_fields *f, qn_model_config *c)
@@ -92,5 +133,6 @@ qn_status qn_layer_heads_read(const qn_source *src, const qn_family *family, con
                               qn_model_config *c)
 {
     QN_TRY(read_full_layers(src, family, f, c));
+    QN_TRY(read_each_layer(f, c));
     return read_sharing(f, c);
 }

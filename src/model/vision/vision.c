@@ -56,8 +56,11 @@ static void make_inputs(qn_scope *s, tower *t)
 
 static int fill(qn_program *p, int i, const void *from, int64_t n)
 {
+    void *to = from ? qn_program_input(p, i) : NULL;
     if (!from) return i;
-    memcpy(qn_program_input(p, i), from, (size_t)n * sizeof(float)); /* i32 are as large */
+    if (to)
+        memcpy(to, from,
+               (size_t)n * sizeof(float)); /* i32 are as large; without layers some inputs are not read */
     return i + 1;
 }
 
@@ -96,12 +99,26 @@ static qn_array *weight(const tower *t, qn_vision_role role, int64_t layer)
     return qn_parameters_vision(t->parameters, qn_vision_index(role, layer));
 }
 
+/* x within the bounds that the tower has for what a matrix reads (first 0) or gives (first 2). */
+static qn_array *within(qn_scope *s, const tower *t, qn_array *x, qn_vision_role role, int first,
+                        int64_t layer)
+{
+    int k = 0;
+    while (t->c->clipped_linears && qn_vision_bounded(k) != QN_VISION_ROLE_COUNT &&
+           qn_vision_bounded(k) != role)
+        k++;
+    if (!t->c->clipped_linears || qn_vision_bounded(k) != role) return x;
+    const qn_vision_role bound = (qn_vision_role)(QN_VISION_BOUNDS + QN_VISION_BOUNDS_EACH * k + first);
+    x = qn_binary(s, QN_PRIM_MAXIMUM, x, weight(t, bound, layer));
+    return qn_binary(s, QN_PRIM_MINIMUM, x, weight(t, (qn_vision_role)(bound + 1), layer));
+}
+
 /* x times transpose(weight), plus the bias, which is the next role, where there is one. */
 static qn_array *linear(qn_scope *s, const tower *t, qn_array *x, qn_vision_role role, int64_t layer)
 {
     qn_array *bias = weight(t, (qn_vision_role)(role + 1), layer);
-    x = qn_linear(s, x, weight(t, role, layer));
-    return bias ? qn_add(s, x, bias) : x;
+    x = qn_linear(s, within(s, t, x, role, 0, layer), weight(t, role, layer));
+    return within(s, t, bias ? qn_add(s, x, bias) : x, role, 2, layer);
 }
 
 /* x itself where the tower has no such norm. */
@@ -180,13 +197,15 @@ static qn_array *attention(qn_scope *s, const tower *t, qn_array *x, int64_t lay
     static const qn_vision_role norms[] = {QN_VISION_Q_NORM, QN_VISION_K_NORM};
     const qn_vision_config *c = t->c;
     const int64_t heads[] = {c->num_heads, c->head_dim}, width = c->num_heads * c->head_dim;
+    const float qk_eps = c->qk_norm_eps != 0 ? c->qk_norm_eps : c->norm_eps;
     const sequences *seen = qn_vision_is_full(c, layer) ? &t->views : &t->windows;
     qn_array *part[3], *all = weight(t, QN_VISION_QKV, layer) ? linear(s, t, x, QN_VISION_QKV, layer) : NULL;
     for (int i = 0; i < 3; i++) {
         part[i] = projected(s, t, x, all, i, layer);
-        if (i < 2 && c->qk_norm == 1) part[i] = norm(s, t, part[i], 1, norms[i], layer);
+        qn_array *w = i < 2 && c->qk_norm ? weight(t, norms[i], layer) : NULL;
+        if (w && c->qk_norm == 1) part[i] = qn_rms_norm(s, part[i], w, qk_eps, 0);
         part[i] = qn_reshape_rows(s, part[i], 2, heads);
-        if (i < 2 && c->qk_norm == 2) part[i] = norm(s, t, part[i], 1, norms[i], layer);
+        if (w && c->qk_norm == 2) part[i] = qn_rms_norm(s, part[i], w, qk_eps, 0);
         if (i < 2) part[i] = turned(s, t, part[i]);
     }
     if (c->value_norm) part[2] = qn_rms_norm(s, part[2], NULL, c->norm_eps, 0);
@@ -290,7 +309,8 @@ static qn_array *features(qn_scope *s, const tower *t, qn_array *x)
 {
     const qn_vision_config *c = t->c;
     x = merge_norm(s, t, x, 1);
-    x = qn_scale(s, merged(s, t, x), c->merge_scale != 0 ? c->merge_scale : 1);
+    x = merged(s, t, x);
+    if (c->merge_scale_root) x = qn_scale(s, x, sqrtf((float)c->embed_dim));
     if (c->standardize)
         x = qn_mul(s, qn_sub(s, x, weight(t, QN_VISION_SHIFT, 0)), weight(t, QN_VISION_SPREAD, 0));
     if (weight(t, QN_VISION_MERGER, 0)) x = linear(s, t, x, QN_VISION_MERGER, 0);

@@ -17,7 +17,8 @@ typedef enum {
     DIM_Y,
     DIM_H,
     DIM_N,
-    DIM_QK
+    DIM_QK,
+    DIM_1
 } dim;
 
 static const dim shapes[QN_VISION_ROLE_COUNT][2] = {
@@ -79,13 +80,25 @@ static const dim shapes[QN_VISION_ROLE_COUNT][2] = {
     [QN_VISION_DEEP_DOWN] = {DIM_H, DIM_X},
     [QN_VISION_DEEP_DOWN_BIAS] = {DIM_H},
 };
+/* Dimension n of a role's tensor. */
+static dim dim_of(qn_vision_role role, int n)
+{
+    if (role >= QN_VISION_BOUNDS && role <= QN_VISION_BOUNDS_END) return n == 0 ? DIM_1 : DIM_NONE;
+    return n < 2 ? shapes[role][n] : DIM_NONE;
+}
+
 enum { N_LAYER_ROLES = QN_VISION_ROLE_COUNT - QN_VISION_MODEL_COUNT };
+
+static int is_of_axes(const qn_vision_config *v)
+{
+    return v->places == QN_VISION_PLACES_AXES || v->places == QN_VISION_PLACES_AXES_IN_TURN;
+}
 
 /* Rows of the table of positions. */
 static int64_t n_positions(const qn_vision_config *v)
 {
     const int64_t side = v->places_side;
-    if (v->places == QN_VISION_PLACES_AXES || v->places == QN_VISION_PLACES_AXES_IN_TURN) return 2 * side;
+    if (is_of_axes(v)) return 2 * side;
     return side * side + (v->class_row != QN_VISION_CLASS_NONE);
 }
 
@@ -100,6 +113,8 @@ static int64_t dim_size(const qn_model_config *c, dim d)
     switch (d) {
     case DIM_NONE:
         break;
+    case DIM_1:
+        return 1;
     case DIM_E:
         return v->embed_dim;
     case DIM_A:
@@ -134,6 +149,9 @@ static int64_t dim_size(const qn_model_config *c, dim d)
 static int is_used(const qn_vision_config *v, qn_vision_role role, int64_t layer)
 {
     switch (role) {
+    case QN_VISION_POST_NORM:
+    case QN_VISION_POST_NORM_BIAS:
+        return v->post_norm;
     case QN_VISION_POSITIONS:
         return v->places != QN_VISION_PLACES_NONE;
     case QN_VISION_SHIFT:
@@ -165,6 +183,7 @@ static int is_used(const qn_vision_config *v, qn_vision_role role, int64_t layer
     case QN_VISION_FC2_BIAS:
         return v->mlp_bias;
     default:
+        if (role >= QN_VISION_BOUNDS && role <= QN_VISION_BOUNDS_END) return v->clipped_linears;
         return role < QN_VISION_DEEP_NORM || layer < v->n_deepstack;
     }
 }
@@ -193,7 +212,7 @@ int qn_vision_is_plain(int64_t i)
 {
     const qn_vision_role role = role_of(i);
     return role == QN_VISION_POSITIONS || role == QN_VISION_CLASS || role == QN_VISION_TURNED_PROJECTION ||
-           shapes[role][1] == DIM_NONE;
+           dim_of(role, 1) == DIM_NONE;
 }
 
 /* "visual.blocks.#.attn.qkv.weight" as "visual.block3.attn.qkv.bin". */
@@ -208,6 +227,45 @@ static void write_raw_name(const char *own, int64_t layer, char name[QN_VISION_N
     else
         snprintf(name, QN_VISION_NAME_MAX, "%.*s%lld%.*s.bin", (int)(number - own), own, (long long)layer, n,
                  rest);
+}
+
+/* The name of a bound: that of its matrix, with another end. */
+static const char *bound_name(const qn_vision_family *family, qn_vision_role role,
+                              char text[QN_VISION_NAME_MAX])
+{
+    static const char *const ends[] = {"input_min", "input_max", "output_min", "output_max"},
+                             end[] = "linear.weight";
+    const char *own =
+        qn_vision_family_name(family, qn_vision_bounded((role - QN_VISION_BOUNDS) / QN_VISION_BOUNDS_EACH));
+    const char *cut = own ? strstr(own, end) : NULL;
+    if (!cut) return NULL;
+    snprintf(text, QN_VISION_NAME_MAX, "%.*s%s", (int)(cut - own), own,
+             ends[(role - QN_VISION_BOUNDS) % QN_VISION_BOUNDS_EACH]);
+    return text;
+}
+
+/* What the family's files call a role; NULL: nothing. */
+static const char *name_of(const qn_vision_family *family, qn_vision_role role, char text[QN_VISION_NAME_MAX])
+{
+    if (role >= QN_VISION_BOUNDS && role <= QN_VISION_BOUNDS_END) return bound_name(family, role, text);
+    return qn_vision_family_name(family, role);
+}
+
+qn_vision_role qn_vision_bounded(int i)
+{
+    static const qn_vision_role roles[] = {QN_VISION_Q,    QN_VISION_K,   QN_VISION_V,  QN_VISION_PROJ,
+                                           QN_VISION_GATE, QN_VISION_FC1, QN_VISION_FC2};
+    return i < (int)(sizeof roles / sizeof roles[0]) ? roles[i] : QN_VISION_ROLE_COUNT;
+}
+
+/* A table for each of two axes as files have it. */
+static int axes_shape(const qn_vision_config *v, int64_t shape[QN_VISION_DIMS_MAX])
+{
+    const int in_turn = v->places == QN_VISION_PLACES_AXES_IN_TURN;
+    shape[!in_turn] = v->places_side;
+    shape[in_turn] = 2;
+    shape[2] = v->embed_dim;
+    return 3;
 }
 
 /* [E, P] as files have it. */
@@ -229,7 +287,8 @@ int qn_vision_tensor(const qn_model_config *c, qn_source_kind kind, int64_t i, c
     const qn_vision_config *v = &c->vision;
     const int64_t layer = layer_of(i);
     const qn_vision_role role = role_of(i);
-    const char *own = qn_vision_family_name(v->family, role), *hash = own ? strchr(own, '#') : NULL;
+    char text[QN_VISION_NAME_MAX];
+    const char *own = name_of(v->family, role, text), *hash = own ? strchr(own, '#') : NULL;
     int n = 0;
     if (!own || !is_used(v, role, layer)) return 0;
     if (kind == QN_SOURCE_RAW)
@@ -239,6 +298,9 @@ int qn_vision_tensor(const qn_model_config *c, qn_source_kind kind, int64_t i, c
                  (long long)layer, hash + 1);
     else
         snprintf(name, QN_VISION_NAME_MAX, "%s%s", v->prefix, own);
-    for (; n < 2 && shapes[role][n] != DIM_NONE; n++) shape[n] = dim_size(c, shapes[role][n]);
+    if (v->family->batched && (role == QN_VISION_CLASS || role == QN_VISION_POSITIONS)) shape[n++] = 1;
+    if (v->family->batched && role == QN_VISION_CLASS) shape[n++] = 1;
+    for (int i = 0; dim_of(role, i) != DIM_NONE; i++) shape[n++] = dim_size(c, dim_of(role, i));
+    if (role == QN_VISION_POSITIONS && is_of_axes(v)) n = axes_shape(v, shape);
     return role == QN_VISION_PATCH ? patch_shape(v, shape) : n;
 }

@@ -18,6 +18,8 @@ int64_t qn_vision_index(qn_vision_role role, int64_t layer);
  * "visual.block3.attn.qkv.bin". */
 int qn_vision_tensor(const qn_model_config *c, qn_source_kind kind, int64_t i, char name[QN_VISION_NAME_MAX],
                      int64_t shape[QN_VISION_DIMS_MAX]);
+/* The i-th of the matrices whose inputs and outputs have bounds; QN_VISION_ROLE_COUNT: there are no more. */
+qn_vision_role qn_vision_bounded(int i);
 /* 1: tensor i is no matrix of a product: it is kept as plain floats. */
 int qn_vision_is_plain(int64_t i);
 

@@ -406,12 +406,12 @@ static qn_status find_vision(const qn_source *src, const qn_model_config *c, qn_
                            name, shape_text(shape, n_dims, expected, sizeof expected));
         if (n_dims == 2) QN_TRY(join(src, c, w, shape, &v));
         if (is_raw) QN_TRY(shape_raw(w, shape, n_dims, &v));
-        /* Vectors and tables may have dimensions of size 1 around them. */
-        if (v->n_dims > n_dims && n_dims <= 2 && v->n_elements == shape[0] * (n_dims > 1 ? shape[1] : 1))
-            QN_TRY(show_as(w, n_dims > 1 ? shape[0] : 1, &v));
+        if (v->n_dims == 0) QN_TRY(show_as(w, 1, &v)); /* a single number */
         QN_TRY(check_view(v, shape, n_dims));
-        if (n_dims > 2) QN_TRY(show_as(w, shape[0], &v));
-        if (n_dims > 1 && qn_vision_is_plain(i)) QN_TRY(show_as(w, 1, &v));
+        if (qn_vision_is_plain(i))
+            QN_TRY(show_as(w, 1, &v));
+        else if (n_dims > 2)
+            QN_TRY(show_as(w, shape[0], &v));
         w->vision[i] = v;
     }
     return QN_OK;

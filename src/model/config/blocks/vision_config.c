@@ -111,7 +111,15 @@ static qn_status read_heads(const qn_fields *f, qn_vision_config *v)
     char label[LABEL_MAX], other[LABEL_MAX];
     int found = 0;
     const int64_t parts = v->rope == QN_VISION_ROPE_NONE ? 1 : 4;
+    int64_t kv_heads;
     QN_TRY(qn_fields_required_int(f, "num_heads", 1, HEADS_MAX, &v->num_heads));
+    kv_heads = v->num_heads;
+    QN_TRY(qn_fields_int(f, "num_key_value_heads", 1, HEADS_MAX, &kv_heads, NULL));
+    if (kv_heads != v->num_heads)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "%s: %s is %lld, but %s is %lld: key heads that are shared are not supported", f->file,
+                       qn_fields_label(f, "num_key_value_heads", label, sizeof label), (long long)kv_heads,
+                       qn_fields_label(f, "num_heads", other, sizeof other), (long long)v->num_heads);
     QN_TRY(qn_fields_int(f, "head_dim", 1, WIDTH_MAX, &v->head_dim, &found));
     if (found && v->head_dim % parts)
         return qn_fail(QN_E_FORMAT, "%s: %s is %lld, expected a multiple of four", f->file,
@@ -262,6 +270,7 @@ static qn_status read_patches(reader *r, qn_vision_config *v)
     return read_merge(r, v);
 }
 
+/* Tables of one row for each place of a view have no size of their own. */
 static qn_status read_places(const reader *r, qn_vision_config *v)
 {
     static const char *const counts[] = {"num_position_embeddings", "num_patches"};
@@ -276,7 +285,7 @@ static qn_status read_places(const reader *r, qn_vision_config *v)
                               : qn_fields_required_int(&r->own, "image_size", 1, SIDE_MAX, &v->places_side);
     case QN_VISION_PLACES_AXES:
     case QN_VISION_PLACES_AXES_IN_TURN:
-        return qn_fields_required_int(&r->own, "position_embedding_size", 1, WIDTH_MAX, &v->places_side);
+        return qn_fields_required_int(&r->own, "places_side", 1, WIDTH_MAX, &v->places_side);
     case QN_VISION_PLACES_CORNERS:
     case QN_VISION_PLACES_RESIZED:
         break;
@@ -317,6 +326,108 @@ static qn_status read_token(const reader *r, qn_vision_config *v)
     return QN_OK;
 }
 
+/* ---- merging -------------------------------------------------------------------------------------------- */
+
+static qn_status read_eps(const reader *r, qn_vision_config *v)
+{
+    double eps = 1e-6;
+    int found = 0;
+    QN_TRY(qn_fields_number(&r->own, "norm_eps", 1e-12, 1, &eps, &found));
+    if (v->norm_eps == 0) v->norm_eps = (float)eps;
+    if (v->merge_norm_eps == 0) v->merge_norm_eps = found ? (float)eps : r->text_eps;
+    return QN_OK;
+}
+
+/* Which layer's rows are merged: so many count as layers. */
+static qn_status read_last_layer(const reader *r, qn_vision_config *v)
+{
+    static const char name[] = "vision_feature_layer", strategy[] = "vision_feature_select_strategy";
+    int64_t layer = -1;
+    const char *how = "default";
+    if (json_is_array(qn_fields_get(&r->root, name)))
+        return qn_fail(QN_E_UNSUPPORTED, "%s: %s is a list, which is not supported", r->root.file, name);
+    QN_TRY(qn_fields_int(&r->root, name, -v->depth, v->depth, &layer, NULL));
+    QN_TRY(qn_fields_string(&r->root, strategy, &how, NULL));
+    if (v->class_row != QN_VISION_CLASS_NONE && strcmp(how, "default") != 0)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: %s is \"%.40s\", which is not supported (known: default)",
+                       r->root.file, strategy, how);
+    if (layer == 0)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: %s is 0, which is not supported", r->root.file, name);
+    if (layer != -1) v->post_norm = 0;
+    v->depth = layer < 0 ? v->depth + 1 + layer : layer;
+    return QN_OK;
+}
+
+static qn_status read_widths(const reader *r, qn_vision_config *v)
+{
+    const qn_vision_family *family = r->family;
+    v->output_width = r->hidden_size;
+    if (family->down_by)
+        QN_TRY(qn_fields_required_int(owner_of(r, family->down_by), family->down_by, 1, WIDTH_MAX,
+                                      &v->output_width));
+    switch (family->up) {
+    case QN_VISION_UP_NONE:
+        break;
+    case QN_VISION_UP_MERGED:
+        v->merger_width = v->processor.merge_size * v->processor.merge_size * v->embed_dim;
+        break;
+    case QN_VISION_UP_TEXT:
+        v->merger_width = r->hidden_size;
+        break;
+    case QN_VISION_UP_SAID:
+        return qn_fields_required_int(owner_of(r, family->up_by), family->up_by, 1, WIDTH_MAX,
+                                      &v->merger_width);
+    }
+    return QN_OK;
+}
+
+/* Which tokens of the text see all of their picture. */
+static qn_status read_seen(const reader *r, qn_vision_config *v)
+{
+    static const char name[] = "use_bidirectional_attention";
+    qn_fields text;
+    const char *whose = NULL;
+    int found = 0;
+    if (!r->family->text_says_seen) return QN_OK;
+    QN_TRY(qn_fields_object(&r->root, "text_config", "text_config.", &text, &found));
+    if (found && json_is_string(qn_fields_get(&text, name)))
+        QN_TRY(qn_fields_string(&text, name, &whose, NULL));
+    if (!whose || strcmp(whose, "vision") != 0) v->seen = QN_VISION_SEEN_BEFORE;
+    return QN_OK;
+}
+
+static qn_status read_merger(const reader *r, qn_vision_config *v)
+{
+    int has_norm = 1;
+    QN_TRY(read_act(&r->root, "projector_hidden_act", &v->merge_act));
+    if (r->family->norm_by) QN_TRY(qn_fields_bool(&r->root, r->family->norm_by, &has_norm, NULL));
+    if (!has_norm) v->merge_norm = 0;
+    if (r->family->bias_by) QN_TRY(qn_fields_bool(&r->root, r->family->bias_by, &v->merge_bias, NULL));
+    QN_TRY(read_widths(r, v));
+    QN_TRY(read_seen(r, v));
+    return read_last_layer(r, v);
+}
+
+/* Switches of InternVL's towers. */
+static qn_status read_switches(const qn_fields *f, qn_vision_config *v)
+{
+    const char *norm = "layer_norm";
+    char label[LABEL_MAX];
+    int pooled = 1, learned = 1;
+    QN_TRY(qn_fields_string(f, "norm_type", &norm, NULL));
+    QN_TRY(qn_fields_bool(f, "use_qk_norm", &v->qk_norm, NULL));
+    QN_TRY(qn_fields_bool(f, "attention_bias", &v->qkv_bias, NULL));
+    QN_TRY(qn_fields_bool(f, "use_mean_pooling", &pooled, NULL));
+    QN_TRY(qn_fields_bool(f, "use_absolute_position_embeddings", &learned, NULL));
+    v->rms_norm = strcmp(norm, "rms_norm") == 0;
+    v->post_norm = !pooled;
+    if (!learned) v->places = QN_VISION_PLACES_NONE;
+    if (v->rms_norm || strcmp(norm, "layer_norm") == 0) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED,
+                   "%s: %s is \"%.40s\", which is not supported (known: layer_norm, rms_norm)", f->file,
+                   qn_fields_label(f, "norm_type", label, sizeof label), norm);
+}
+
 /* What is merged has the text's width in the end: where the files say it, they must say the same. */
 static qn_status check_width(const reader *r)
 {
@@ -329,22 +440,31 @@ static qn_status check_width(const reader *r)
                    (long long)r->hidden_size);
 }
 
-static qn_status read_all(reader *r, qn_vision_config *v)
+static qn_status read_layer_sizes(const reader *r, qn_vision_config *v)
 {
     const qn_fields *f = &r->own;
     QN_TRY(qn_fields_required_int(f, "depth", 1, QN_VISION_LAYERS_MAX, &v->depth));
-    QN_TRY(qn_fields_required_int(f, "embed_dim", 1, WIDTH_MAX, &v->embed_dim));
     QN_TRY(read_heads(f, v));
     QN_TRY(read_intermediate(f, v));
     QN_TRY(read_act(f, "hidden_act", &v->hidden_act));
+    QN_TRY(qn_fields_bool(f, "use_clipped_linears", &v->clipped_linears, NULL));
+    QN_TRY(qn_fields_bool(f, "standardize", &v->standardize, NULL));
+    return r->family->switched ? read_switches(f, v) : QN_OK;
+}
+
+static qn_status read_all(reader *r, qn_vision_config *v)
+{
+    const qn_fields *f = &r->own;
+    QN_TRY(qn_fields_required_int(f, "embed_dim", 1, WIDTH_MAX, &v->embed_dim));
+    QN_TRY(read_eps(r, v));
+    if (!r->family->layerless) QN_TRY(read_layer_sizes(r, v));
     QN_TRY(read_patches(r, v));
     QN_TRY(read_places(r, v));
     QN_TRY(read_theta(f, v));
     QN_TRY(read_windows(f, v));
     QN_TRY(read_deepstack(f, v));
     QN_TRY(check_width(r));
-    v->merger_width = v->processor.merge_size * v->processor.merge_size * v->embed_dim;
-    v->output_width = r->hidden_size;
+    QN_TRY(read_merger(r, v));
     return read_token(r, v);
 }
 

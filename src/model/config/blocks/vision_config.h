@@ -59,9 +59,10 @@ typedef struct {
     float attention_scale; /* scores = attention_scale * q.k */
     int gated_mlp;         /* 1: act(x gate) * (x up), down */
     int qkv_bias, proj_bias, mlp_bias;
-    int qk_norm;                      /* 1: queries and keys are normed as a whole; 2: head by head */
-    int value_norm;                   /* 1: each head of values is normed, without a weight */
-    int channels_last;                /* 1: the floats of a patch are [row][column][channel] */
+    float qk_norm_eps; /* 0: norm_eps */
+    int qk_norm;       /* 1: queries and keys are normed as a whole; 2: head by head */
+    int post_norm;     /* 1: the last layer's rows are normed, where the files have such a norm */
+    int value_norm;    /* 1: each head of values is normed, without a weight */
     float patch_factor, patch_offset; /* value * factor + offset is what the product with patches reads */
     qn_vision_places places;
     int64_t places_side; /* of the table of positions; of one of AXES its rows */
@@ -77,9 +78,10 @@ typedef struct {
     int merge_norm; /* 1: patches are normed before they are merged; 2: what is merged is */
     int merge_rms;  /* 1: that is an RMS norm */
     float merge_norm_offset, merge_norm_eps;
-    float merge_scale; /* multiplies what is merged; 1: none */
-    int standardize;   /* 1: see QN_VISION_SHIFT */
-    int merge_bias;    /* of the matrices behind */
+    int merge_scale_root; /* 1: what is merged is multiplied by sqrt(embed_dim) */
+    int standardize;      /* 1: see QN_VISION_SHIFT */
+    int merge_bias;       /* of the matrices behind */
+    int clipped_linears; /* 1: what each matrix of a layer reads and gives is held between numbers of its own */
     qn_vision_act merge_act;
     int merge_act_after;                /* 1: also behind the second matrix */
     int64_t merger_width, output_width; /* of what the first and the second matrix give; 0: there is none */

@@ -62,7 +62,10 @@ typedef enum {
     QN_VISION_FC2_BIAS,
     QN_VISION_POST_NORM2, /* [E] of what the MLP gives */
     QN_VISION_SCALE2,     /* [E], multiplies that */
-    QN_VISION_DEEP_NORM,  /* [M] */
+    QN_VISION_BOUNDS, /* [1]; QN_VISION_BOUNDS_EACH for each of Q, K, V, PROJ, GATE, FC1, FC2: the least and the largest
+                             number of what it reads, then of what it gives */
+    QN_VISION_BOUNDS_END = QN_VISION_BOUNDS + 28 - 1,
+    QN_VISION_DEEP_NORM, /* [M] */
     QN_VISION_DEEP_NORM_BIAS,
     QN_VISION_DEEP_UP, /* [X, M] */
     QN_VISION_DEEP_UP_BIAS,
@@ -70,6 +73,8 @@ typedef enum {
     QN_VISION_DEEP_DOWN_BIAS,
     QN_VISION_ROLE_COUNT
 } qn_vision_role;
+
+enum { QN_VISION_BOUNDS_EACH = 4 };
 
 /* '#' is the layer. */
 typedef struct {
@@ -81,18 +86,31 @@ typedef struct {
  * tokens a view has. */
 typedef enum { QN_VISION_MERGED_SIDE, QN_VISION_MERGED_SHARE, QN_VISION_MERGED_TOKENS } qn_vision_merged;
 
+/* What the first matrix behind the merging gives: there is none; as much as it reads; as much as the text's width; what a
+ * field says. */
+typedef enum { QN_VISION_UP_NONE, QN_VISION_UP_MERGED, QN_VISION_UP_TEXT, QN_VISION_UP_SAID } qn_vision_up;
+
 typedef struct qn_vision_family {
-    const char *const *model_types; /* of the whole model, as in config.json; NULL at the end */
-    const char *const *prefixes;    /* of its tensors; the first that fits counts; NULL at the end */
-    const qn_vision_name *names;
-    const qn_field_default *defaults;      /* of vision_config, by the names of vision_config.c */
-    const qn_field_spelling *spelled;      /* in vision_config; NULL: none */
+    const char *const *model_types;   /* of the whole model, as in config.json; NULL at the end */
+    const char *const *prefixes;      /* of its tensors; the first that fits counts; NULL at the end */
+    const qn_vision_name *names;      /* "NAME.weight" of a matrix; its bounds are "STEM.input_min", .. */
+    const qn_field_default *defaults; /* of vision_config, by the names of vision_config.c */
+    const qn_field_spelling *spelled; /* in vision_config; NULL: none */
     const qn_field_default *root_defaults; /* of the whole config.json */
     const qn_field_spelling *root_spelled; /* in the whole config.json; NULL: none */
     int patch_dims; /* of the tensor PATCH: 2 of a matrix, 4 of a convolution, 5 of one over time too */
+    int batched; /* 1: the class row is [1, 1, E] and the table of positions [1, n_positions, E] in files */
     const char *merged_by; /* a field of vision_config, or of the whole config.json */
     qn_vision_merged merged;
-    int smart_resize;       /* pictures are resized as image_processor.h says */
+    qn_vision_up up;
+    const char *up_by,
+        *down_by; /* fields that say merger_width and output_width; NULL: see qn_vision_up, the text's */
+    const char *norm_by; /* a field of config.json without whose truth there is no merge_norm; NULL: always */
+    const char *bias_by; /* a field of config.json that says merge_bias; NULL: as fixed has it */
+    int layerless;       /* 1: patches become tokens without layers */
+    int switched;        /* 1: norm_type, use_qk_norm, attention_bias, use_mean_pooling and
+                                    use_absolute_position_embeddings are looked at */
+    int text_says_seen;  /* 1: fixed.seen is so if the text's use_bidirectional_attention is "vision" */
     qn_vision_config fixed; /* numbers and switches that files do not give */
 } qn_vision_family;
 
