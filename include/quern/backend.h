@@ -17,6 +17,7 @@
 #include <quern/generate.h>
 #include <quern/memory.h>
 #include <quern/probe.h>
+#include <quern/rerank.h>
 #include <quern/tokenizer.h>
 
 #ifdef __cplusplus
@@ -108,6 +109,9 @@ typedef struct {
      * the options adapter, row_adapters and cancel count. QN_E_UNSUPPORTED: the model has no such head. */
     qn_status (*sequence_scores)(void *model, const qn_ids *rows, const qn_ids *types, int64_t n_rows,
                                  const qn_logits_options *options, qn_logits_fn *fn, void *user);
+    /* Two texts as one sequence, as the tokenizer's post-processor puts them together; special tokens written out in them
+     * are text. Ids and types, [n] each, are the caller's: qn_buffer_free. QN_E_UNSUPPORTED: it has no rule for two. */
+    qn_status (*encode_pair)(void *model, const qn_pair *pair, int32_t **ids, int32_t **types, int64_t *n);
 } qn_backend;
 
 /* Adds a backend. The structure is borrowed and must live as long as the process uses it. Buffers that it

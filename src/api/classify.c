@@ -222,7 +222,7 @@ static int64_t add_rows(void *user, int pass, void *made, qn_wanted_row *rows)
     int32_t *ids = t->ids;
     int64_t n_rows = 0;
     if (pass == PASS_PROMPTS) {
-        if (rows) *rows = (qn_wanted_row){{t->row.ids, n}, n - 1, &t->row, -1};
+        if (rows) *rows = (qn_wanted_row){{t->row.ids, n}, n - 1, &t->row, -1, NULL};
         return 1;
     }
     for (size_t i = 0; t->answers && i < t->answers->n; i++) {
@@ -231,7 +231,7 @@ static int64_t add_rows(void *user, int pass, void *made, qn_wanted_row *rows)
         if (rows) {
             memcpy(ids, t->row.ids, (size_t)n * sizeof *ids);
             memcpy(ids + n, a->ids, (size_t)(a->n_ids - 1) * sizeof *ids);
-            rows[n_rows] = (qn_wanted_row){{ids, n + a->n_ids - 1}, n, &t->row, (int64_t)i};
+            rows[n_rows] = (qn_wanted_row){{ids, n + a->n_ids - 1}, n, &t->row, (int64_t)i, NULL};
         }
         ids += n + a->n_ids - 1;
         n_rows++;

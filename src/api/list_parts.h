@@ -14,6 +14,7 @@
 typedef struct {
     qn_model *model;
     const qn_logits_options *logits; /* for qn_wanted_rows_evaluate */
+    int scores;                      /* of the classification head, in place of logits */
     size_t item_bytes;
     size_t items_max; /* in a part; 0: as many as the rows allow */
     int n_passes;     /* evaluations, one after the other */

@@ -53,7 +53,7 @@ static int64_t add_rows(void *user, int pass, void *made, qn_wanted_row *rows)
     assert_int_equal(t->row.status, QN_OK);
     const int64_t n = pass ? b->rows_each : 1;
     for (int64_t i = 0; rows && i < n; i++)
-        rows[i] = (qn_wanted_row){{t->row.ids, t->row.n_ids}, pass, &t->row, pass ? 100 + i : -1};
+        rows[i] = (qn_wanted_row){{t->row.ids, t->row.n_ids}, pass, &t->row, pass ? 100 + i : -1, NULL};
     return n;
 }
 

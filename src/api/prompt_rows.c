@@ -114,6 +114,7 @@ typedef struct {
     int64_t *index;    /* [n] of rows, that are computed */
     qn_ids *ids;
     int64_t *first;
+    qn_ids *types; /* NULL: no scores are wanted */
     char *is_done;
     int64_t n, n_done;
 } evaluator;
@@ -124,7 +125,7 @@ static qn_status pass_on(void *user, int64_t row, int64_t position, int64_t n, c
     int64_t i = e->offset + row;
     qn_status status = e->fn(e->user, e->index[i], position, n, values);
     if (status != QN_OK) e->stopped = status;
-    if (position + n == e->ids[i].n_ids) {
+    if (e->types || position + n == e->ids[i].n_ids) {
         e->is_done[i] = 1;
         e->n_done++;
     }
@@ -136,7 +137,9 @@ static qn_status call(evaluator *e, qn_model *model, int64_t from, int64_t n, co
     qn_logits_options own = *o;
     own.row_first = e->first + from;
     e->offset = from;
-    return qn_model_logits(model, e->ids + from, n, &own, pass_on, e);
+    if (!e->types) return qn_model_logits(model, e->ids + from, n, &own, pass_on, e);
+    return model->backend->sequence_scores(model->object, e->ids + from, e->types + from, n, &own, pass_on,
+                                           e);
 }
 
 static qn_status evaluate(evaluator *e, qn_model *model, const qn_logits_options *o)
@@ -155,7 +158,7 @@ static qn_status evaluate(evaluator *e, qn_model *model, const qn_logits_options
 }
 
 qn_status qn_wanted_rows_evaluate(qn_model *model, const qn_wanted_row *rows, int64_t n_rows,
-                                  const qn_logits_options *o, qn_logits_fn *fn, void *user)
+                                  const qn_logits_options *o, int scores, qn_logits_fn *fn, void *user)
 {
     const size_t n = (size_t)n_rows;
     const int64_t mark = qn_mem_thread_bytes();
@@ -166,11 +169,13 @@ qn_status qn_wanted_rows_evaluate(qn_model *model, const qn_wanted_row *rows, in
     e.ids = qn_alloc_array(n, sizeof *e.ids);
     e.first = qn_alloc_array(n, sizeof *e.first);
     e.is_done = qn_calloc(n, 1);
-    if (!e.index || !e.ids || !e.first || !e.is_done) status = QN_E_NOMEM;
+    if (scores) e.types = qn_alloc_array(n, sizeof *e.types);
+    if (!e.index || !e.ids || !e.first || !e.is_done || (scores && !e.types)) status = QN_E_NOMEM;
     for (int64_t i = 0; status == QN_OK && i < n_rows; i++) {
         if (rows[i].owner->status != QN_OK) continue;
         e.index[e.n] = i;
         e.ids[e.n] = rows[i].ids;
+        if (scores) e.types[e.n] = (qn_ids){rows[i].types, rows[i].ids.n_ids};
         e.first[e.n++] = rows[i].first;
     }
     if (status == QN_OK && e.n) {
@@ -182,6 +187,7 @@ qn_status qn_wanted_rows_evaluate(qn_model *model, const qn_wanted_row *rows, in
     qn_free(e.index);
     qn_free(e.ids);
     qn_free(e.first);
+    qn_free(e.types);
     qn_free(e.is_done);
     return status;
 }

@@ -42,16 +42,18 @@ typedef struct {
     qn_ids ids;
     int64_t first;
     qn_prompt_row *owner;
-    int64_t tag; /* the caller's, to tell the rows of an owner apart */
+    int64_t tag;          /* the caller's, to tell the rows of an owner apart */
+    const int32_t *types; /* [ids.n_ids], with scores; NULL: all 0 */
 } qn_wanted_row;
 
-/* Evaluates what has an owner that has not failed; o as for qn_model_logits, its row_first left out. fn gets
+/* Evaluates what has an owner that has not failed; o as for qn_model_logits, its row_first left out;
+ * scores: values are those of the classification head, a row each. fn gets
  * the row's index here; the blocks of one may come a second time, from its first on. When they cannot be
  * computed together, each is tried alone and fails its owner; when the memory limit leaves no room for what
  * that takes, all fail. QN_E_NOMEM; QN_E_CANCELLED; what fn returns;
  * QN_E_ARG, QN_E_NOT_FOUND and QN_E_UNSUPPORTED where nothing was computed: then it is none of the rows'
  * faults. */
 qn_status qn_wanted_rows_evaluate(qn_model *model, const qn_wanted_row *rows, int64_t n_rows,
-                                  const qn_logits_options *o, qn_logits_fn *fn, void *user);
+                                  const qn_logits_options *o, int scores, qn_logits_fn *fn, void *user);
 
 #endif

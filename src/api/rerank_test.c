@@ -65,7 +65,7 @@ static void check(const results *got, const qn_safetensors *st)
 
 static void test_golden(void **state)
 {
-    static const char *const kinds[] = {"qwen3_reranker"};
+    static const char *const kinds[] = {"qwen3_reranker", "bert_reranker", "xlm_roberta_reranker"};
     static results got;
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         char path[80];
@@ -133,7 +133,7 @@ static void test_options(void **state)
     static results plain, other;
     qn_model *model = open_model("qwen3_reranker");
     const qn_pair pair = {.query = "What is a quern?", .document = "A mill for the hand."};
-    const int32_t ids[] = {1, 2}, types[] = {0, 1};
+    const int32_t ids[] = {1, 2}, types[] = {0, 1}, wrong[] = {0, 1000};
     rerank(model, &pair, 1, &(qn_rerank_options){.kind = QN_RERANK_YES_NO}, &plain);
     rerank(model, &pair, 1, &(qn_rerank_options){.instruction = "Find recipes"}, &other);
     assert_true(plain.result[0].score != other.result[0].score);

@@ -65,7 +65,7 @@ static int64_t add_rows(void *user, int pass, void *made, qn_wanted_row *rows)
     while (next_window(user, t->row.n_ids, &w)) {
         int64_t first = w.from > w.begin ? w.from - w.begin - 1 : 0, n = w.end - w.begin - 1;
         if (n < 1) continue; /* its only token has none before it */
-        if (rows) rows[n_rows] = (qn_wanted_row){{t->row.ids + w.begin, n}, first, &t->row, w.begin};
+        if (rows) rows[n_rows] = (qn_wanted_row){{t->row.ids + w.begin, n}, first, &t->row, w.begin, NULL};
         n_rows++;
     }
     return n_rows;

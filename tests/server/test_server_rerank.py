@@ -1,4 +1,6 @@
 """POST /v1/rerank and /v1/score: documents by their relevance, in the forms of the APIs that have such routes."""
+import json
+
 import pytest
 
 from server_help import Server
@@ -85,3 +87,15 @@ def test_command(server, tmp_path):
     wanted = [DOCUMENTS[i] for i in sorted(by_index, key=lambda i: -by_index[i])]
     assert [r[1] for r in rows] == [d for d in wanted if d]
     assert [r[0] for r in rows] == [f"{by_index[DOCUMENTS.index(r[1])]:.4f}" for r in rows]
+
+
+def test_cross_encoder():
+    s = Server(fixture("families2/bert_reranker"))
+    try:
+        got = rank(s, raw_scores=True, model=s.name)["results"]
+        wanted = call("rerank", fixture("families2/bert_reranker"), "--json",
+                      stdin={"query": QUERY, "documents": DOCUMENTS})
+        scores = json.loads(wanted.stdout)["scores"]
+        assert all(r["relevance_score"] == pytest.approx(scores[r["index"]], abs=1e-5) for r in got)
+    finally:
+        assert s.stop() == 0

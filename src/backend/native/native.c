@@ -498,6 +498,7 @@ const qn_backend qn_backend_native = {
     .logits = native_logits,
     .sequence_scores = qn_native_scores,
     .encode = qn_native_encode,
+    .encode_pair = qn_native_encode_pair,
     .decode = qn_native_decode,
     .is_stop_id = qn_native_is_stop_id,
     .chat_render = qn_native_chat_render,

@@ -46,6 +46,7 @@ int qn_native_has_stop_id(const native_model *m, int32_t id);
 /* native_text.c. */
 qn_status qn_native_encode(void *model, const char *text, size_t n_bytes, const qn_encode_options *options,
                            int32_t **ids, int64_t *n_ids);
+qn_status qn_native_encode_pair(void *model, const qn_pair *pair, int32_t **ids, int32_t **types, int64_t *n);
 qn_status qn_native_decode(void *model, const int32_t *ids, int64_t n_ids, const qn_decode_options *options,
                            char **text, size_t *n_bytes);
 int qn_native_is_stop_id(void *model, int32_t id);

@@ -15,6 +15,12 @@ qn_status qn_native_encode(void *model, const char *text, size_t n_bytes, const 
     return qn_model_text_encode(m->text, m->path, text, n_bytes, options, ids, n_ids);
 }
 
+qn_status qn_native_encode_pair(void *model, const qn_pair *pair, int32_t **ids, int32_t **types, int64_t *n)
+{
+    const native_model *m = model;
+    return qn_model_text_pair(m->text, m->path, pair, ids, types, n);
+}
+
 qn_status qn_native_decode(void *model, const int32_t *ids, int64_t n_ids, const qn_decode_options *options,
                            char **text, size_t *n_bytes)
 {

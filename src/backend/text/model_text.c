@@ -27,6 +27,21 @@ qn_status qn_model_text_encode(const qn_chat_text *text, const char *path, const
     return QN_OK;
 }
 
+qn_status qn_model_text_pair(const qn_chat_text *text, const char *path, const qn_pair *pair, int32_t **ids,
+                             int32_t **types, int64_t *n)
+{
+    const qn_text_segment query = {.text = pair->query, .n = pair->query_bytes},
+                          document = {.text = pair->document, .n = pair->document_bytes};
+    qn_token_pair made;
+    QN_TRY(qn_model_text_need(text, path));
+    QN_TRY(
+        qn_tokenizer_encode_pair(qn_chat_text_tokenizer(text), &query, &document, QN_ENCODE_BOS, 0, &made));
+    *ids = made.ids;
+    *types = made.types;
+    *n = (int64_t)made.n;
+    return QN_OK;
+}
+
 qn_status qn_model_text_decode(const qn_chat_text *text, const char *path, int64_t vocab_size,
                                const int32_t *ids, int64_t n_ids, const qn_decode_options *options,
                                char **out, size_t *n_bytes)

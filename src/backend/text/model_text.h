@@ -4,6 +4,7 @@
 #define QN_BACKEND_TEXT_MODEL_TEXT_H
 
 #include <quern/generate.h>
+#include <quern/rerank.h>
 #include <quern/tokenizer.h>
 
 #include "text/chat/chat.h"
@@ -12,6 +13,9 @@ qn_status qn_model_text_need(const qn_chat_text *text, const char *path);
 /* As the functions of tokenizer.h and generate.h, arguments checked. */
 qn_status qn_model_text_encode(const qn_chat_text *text, const char *path, const char *bytes, size_t n_bytes,
                                const qn_encode_options *options, int32_t **ids, int64_t *n_ids);
+/* As encode_pair of backend.h. */
+qn_status qn_model_text_pair(const qn_chat_text *text, const char *path, const qn_pair *pair, int32_t **ids,
+                             int32_t **types, int64_t *n);
 qn_status qn_model_text_decode(const qn_chat_text *text, const char *path, int64_t vocab_size,
                                const int32_t *ids, int64_t n_ids, const qn_decode_options *options,
                                char **out, size_t *n_bytes);
