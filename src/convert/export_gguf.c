@@ -263,25 +263,6 @@ static qn_status plan_all(exporting *x)
 
 /* ---- tensors ------------------------------------------------------------------------------------------- */
 
-static int is_norm(qn_weight_role role)
-{
-    static const qn_weight_role norms[] = {QN_WEIGHT_FINAL_NORM,
-                                           QN_WEIGHT_LAYER_INPUT_NORM,
-                                           QN_WEIGHT_ATTN_NORM,
-                                           QN_WEIGHT_Q_NORM,
-                                           QN_WEIGHT_K_NORM,
-                                           QN_WEIGHT_POST_ATTN_NORM,
-                                           QN_WEIGHT_FFN_NORM,
-                                           QN_WEIGHT_POST_FFN_NORM,
-                                           QN_WEIGHT_POST_MLP_NORM,
-                                           QN_WEIGHT_EXPERTS_NORM,
-                                           QN_WEIGHT_POST_EXPERTS_NORM,
-                                           QN_WEIGHT_POST_LAYER_INPUT_NORM};
-    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
-        if (norms[i] == role) return 1;
-    return 0;
-}
-
 static const qn_rewrite_cover *find_cover(const exporting *x, qn_weight_role role, int64_t layer)
 {
     for (int64_t i = 0; i < x->plan.n; i++)
@@ -293,7 +274,7 @@ static qn_status write_vector(exporting *x, const item *t, const qn_tensor_view 
 {
     const qn_weight_role role = t->roles[0];
     const qn_rewrite_cover *c = find_cover(x, role, t->layer);
-    const double offset = is_norm(role) ? (double)x->model->config->norm_offset : 0;
+    const double offset = qn_weight_has_offset(role) ? (double)x->model->config->norm_offset : 0;
     float *in = qn_alloc_array((size_t)v->n_elements, 2 * sizeof *in), *out = in ? in + v->n_elements : NULL;
     if (!in) return QN_E_NOMEM;
     qn_status status = QN_OK;

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "convert/export_gguf.h"
+#include "convert/fuse_adapters.h"
 #include "text/tokenizer/tokenizer_source.h"
 #include "text/tokenizer/tokenizer_to_gguf.h"
 
@@ -14,7 +15,7 @@ typedef struct {
     qn_source *source;
     qn_model_config config;
     qn_weights *weights;
-    qn_adapter_file adapter;
+    qn_fuse_adapters *adapters;
     qn_tokenizer *tokenizer; /* of a model that becomes a GGUF file; NULL: it has none */
     qn_buf notes;
 } fusing;
@@ -107,6 +108,23 @@ static qn_status write_model(fusing *f, const char *out_path, const qn_rewrite_c
                                   : qn_rewrite_folder(&model, changes, options, out_path, out);
 }
 
+static qn_status open_adapters(fusing *f, const char *path, const qn_fuse_options *options)
+{
+    const qn_rewrite_model model = {f->source, &f->config, f->weights};
+    const int64_t n_more = options ? options->n_more : 0, n = n_more + (path != NULL);
+    if (n_more < 0 || n > QN_FUSE_ADAPTERS_MAX)
+        return qn_fail(QN_E_ARG, "%lld adapters, at most %d can be fused together", (long long)n,
+                       QN_FUSE_ADAPTERS_MAX);
+    qn_adapter_options list[QN_FUSE_ADAPTERS_MAX] = {
+        {.path = path, .scale = options ? options->adapter_scale : 0}};
+    for (int64_t i = 0; i < n_more; i++) {
+        list[(path != NULL) + i] = options->more[i];
+        if (!options->more[i].path)
+            return qn_fail(QN_E_ARG, "qn_model_fuse: an adapter of `more` has no path");
+    }
+    return qn_fuse_adapters_open(&model, list, n, &f->notes, &f->adapters);
+}
+
 static qn_status fuse(fusing *f, const char *path, const char *adapter_path, const char *out_path,
                       const qn_fuse_options *options, qn_fuse_result *out)
 {
@@ -115,9 +133,9 @@ static qn_status fuse(fusing *f, const char *path, const char *adapter_path, con
     QN_TRY(is_file ? check_file(out_path) : check_folder(out_path));
     QN_TRY(qn_config_read(f->source, &f->config));
     QN_TRY(qn_weights_open(f->source, &f->config, &f->weights));
-    if (adapter_path) QN_TRY(qn_adapter_file_open(adapter_path, &f->config, &f->notes, &f->adapter));
-    return write_model(f, out_path, &(qn_rewrite_changes){.adapter = adapter_path ? &f->adapter : NULL},
-                       options, out);
+    QN_TRY(open_adapters(f, adapter_path, options));
+    const qn_rewrite_changes changes = qn_fuse_adapters_changes(f->adapters);
+    return write_model(f, out_path, &changes, options, out);
 }
 
 qn_status qn_model_fuse(const char *path, const char *adapter_path, const char *out_path,
@@ -129,7 +147,7 @@ qn_status qn_model_fuse(const char *path, const char *adapter_path, const char *
     if (f.notes.length) qn_log_lines(QN_LOG_WARNING, f.notes.data);
     qn_buf_free(&f.notes);
     qn_tokenizer_free(f.tokenizer);
-    qn_adapter_file_close(&f.adapter);
+    qn_fuse_adapters_close(f.adapters);
     qn_weights_close(f.weights);
     qn_config_free(&f.config);
     qn_source_close(f.source);

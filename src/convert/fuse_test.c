@@ -378,6 +378,48 @@ static void out_of_memory(void **state)
     qn_test_remove(scratch);
 }
 
+/* ---- several adapters ----------------------------------------------------------------------------------- */
+
+/* Two adapters with scales, together and one after the other; a DoRA adapter has its matrices alone. */
+static void several_together(void **state)
+{
+    const char *scratch = qn_test_scratch();
+    char base[512], paths[3][512], out[3][512];
+    int64_t n;
+    snprintf(base, sizeof base, "%s", qn_test_need_fixture("models/llama"));
+    for (int i = 0; i < 3; i++) {
+        const qn_trainable_options what = {.method = i == 2 ? QN_TRAIN_DORA : QN_TRAIN_LORA,
+                                           .rank = 4 - i,
+                                           .alpha = 8,
+                                           .targets = i ? "q_proj,up_proj" : NULL};
+        snprintf(paths[i], sizeof paths[i], "%s/adapter%d", scratch, i);
+        snprintf(out[i], sizeof out[i], "%s/fused%d", scratch, i);
+        qn_test_make_adapter(base, &what, paths[i]);
+    }
+    const qn_adapter_options list[3] = {
+        {.path = paths[0], .scale = 0.5f}, {.path = paths[1], .scale = -1.5f}, {.path = paths[2]}};
+    const qn_fuse_options both = {.type = "f32", .more = list, .n_more = 2},
+                          first = {.type = "f32", .adapter_scale = 0.5f},
+                          second = {.type = "f32", .adapter_scale = -1.5f},
+                          with_dora = {.type = "f32", .more = list + 1, .n_more = 2};
+    qn_test_ok(qn_model_fuse(base, NULL, out[0], &both, NULL));
+    qn_test_ok(qn_model_fuse(base, paths[0], out[1], &first, NULL));
+    qn_test_ok(qn_model_fuse(out[1], paths[1], out[2], &second, NULL));
+    float *together = logits_of(out[0], NULL, &n), *in_turn = logits_of(out[2], NULL, &n),
+          *one = logits_of(out[1], NULL, &n);
+    assert_true(largest_difference(together, in_turn, n) <= 1e-4);
+    assert_true(largest_difference(together, one, n) > 0.1);
+    qn_test_remove(out[1]);
+    assert_int_equal(qn_model_fuse(base, NULL, out[1], &with_dora, NULL), QN_E_UNSUPPORTED);
+    assert_non_null(strstr(qn_last_error(), "DoRA"));
+    assert_int_equal(qn_model_fuse(base, NULL, out[1], &(qn_fuse_options){.n_more = 65, .more = list}, NULL),
+                     QN_E_ARG);
+    qn_free(together);
+    qn_free(in_turn);
+    qn_free(one);
+    qn_test_remove(scratch);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(same_logits),
@@ -388,6 +430,7 @@ int main(void)
                                        cmocka_unit_test(gguf_stays),
                                        cmocka_unit_test(refuses),
                                        cmocka_unit_test(can_be_stopped),
+                                       cmocka_unit_test(several_together),
                                        cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests_name("fuse", tests, NULL, NULL);
 }

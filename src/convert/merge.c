@@ -14,8 +14,7 @@ static void reorder(const qn_model_config *c, const qn_adapter_target *t, float 
     for (int64_t o = 0; o < t->n_out; o++) x[qn_row_order_place(c, t->role, t->layer, o)] = spare[o];
 }
 
-qn_status qn_merge_read(const qn_adapter_file *f, const qn_model_config *c, const qn_adapter_target *t,
-                        qn_merge *out)
+static qn_status read_one(const qn_model_config *c, const qn_adapter_target *t, qn_merge *out)
 {
     const int64_t ranks = t->rank * qn_adapter_target_count(t);
     const size_t n_a = (size_t)(t->n_in * ranks), n_b = (size_t)(t->n_out * ranks);
@@ -24,7 +23,7 @@ qn_status qn_merge_read(const qn_adapter_file *f, const qn_model_config *c, cons
     m.b = m.a + n_a;
     m.m = t->m ? m.b + n_b : NULL;
     float *spare = m.b + n_b + t->n_out;
-    qn_status status = qn_adapter_file_read(f, t, m.a, m.b, m.m);
+    qn_status status = qn_adapter_target_read(t, m.a, m.b, m.m);
     if (status == QN_OK && qn_row_order_differs(c, t->role)) {
         for (int32_t k = 0; k < t->rank; k++) reorder(c, t, m.b + k * t->n_out, spare);
         if (m.m) reorder(c, t, m.m, spare);
@@ -36,8 +35,30 @@ qn_status qn_merge_read(const qn_adapter_file *f, const qn_model_config *c, cons
     return status;
 }
 
+qn_status qn_merge_read(const qn_model_config *c, const qn_adapter_target *target, qn_merge *out)
+{
+    qn_merge first = {0}, **next = &first.also;
+    QN_TRY(read_one(c, target, &first));
+    qn_status status = QN_OK;
+    for (const qn_adapter_target *t = target->also; t && status == QN_OK; t = t->also) {
+        *next = qn_calloc(1, sizeof **next);
+        status = *next ? read_one(c, t, *next) : QN_E_NOMEM;
+        if (status == QN_OK) next = &(*next)->also;
+    }
+    if (status == QN_OK)
+        *out = first;
+    else
+        qn_merge_free(&first);
+    return status;
+}
+
 void qn_merge_free(qn_merge *m)
 {
+    for (qn_merge *also = m->also, *next; also; also = next) {
+        next = also->also;
+        qn_free(also->a);
+        qn_free(also);
+    }
     qn_free(m->a);
     *m = (qn_merge){0};
 }
@@ -51,7 +72,8 @@ static void set_length(float *row, int64_t n, float length)
     for (int64_t i = 0; i < n; i++) row[i] *= by;
 }
 
-qn_status qn_merge_rows(const qn_merge *m, int64_t first, int64_t n, float *rows, float *change)
+/* Of one adapter. */
+static qn_status add_to_rows(const qn_merge *m, int64_t first, int64_t n, float *rows, float *change)
 {
     const qn_adapter_target *t = m->target;
     for (int64_t r = first; r < first + n; r++, rows += t->n_in) {
@@ -73,7 +95,13 @@ qn_status qn_merge_rows(const qn_merge *m, int64_t first, int64_t n, float *rows
     return QN_OK;
 }
 
-qn_status qn_merge_inputs(const qn_merge *m, int64_t expert, int64_t input, int64_t step, float *out)
+qn_status qn_merge_rows(const qn_merge *m, int64_t first, int64_t n, float *rows, float *change)
+{
+    for (; m; m = m->also) QN_TRY(add_to_rows(m, first, n, rows, change));
+    return QN_OK;
+}
+
+static qn_status add_to_inputs(const qn_merge *m, int64_t expert, int64_t input, int64_t step, float *out)
 {
     const qn_adapter_target *t = m->target;
     float sum = 0;
@@ -89,4 +117,10 @@ qn_status qn_merge_inputs(const qn_merge *m, int64_t expert, int64_t input, int6
                     : qn_fail(QN_E_FORMAT,
                               "%s: tensor %s: column %lld of the merged matrix of expert %lld is not finite",
                               t->b->file, t->b->name, (long long)input, (long long)expert);
+}
+
+qn_status qn_merge_inputs(const qn_merge *m, int64_t expert, int64_t input, int64_t step, float *out)
+{
+    for (; m; m = m->also) QN_TRY(add_to_inputs(m, expert, input, step, out));
+    return QN_OK;
 }

@@ -6,14 +6,14 @@
 #include "model/adapter/adapter_file.h"
 #include "model/config/config.h"
 
-typedef struct {
+typedef struct qn_merge {
     const qn_adapter_target *target;
-    float *a, *b, *m; /* as qn_adapter_file_read gives them, in one block */
+    float *a, *b, *m;      /* as qn_adapter_target_read gives them, in one block */
+    struct qn_merge *also; /* of target->also, owned; NULL: none */
 } qn_merge;
 
-/* target: of f; c: of the model, in whose order rows are (row_order.h). Untouched on failure. */
-qn_status qn_merge_read(const qn_adapter_file *f, const qn_model_config *c, const qn_adapter_target *target,
-                        qn_merge *out);
+/* With those behind target->also. c: of the model, in whose order rows are (row_order.h). Untouched on failure. */
+qn_status qn_merge_read(const qn_model_config *c, const qn_adapter_target *target, qn_merge *out);
 /* Accepts a zeroed one. */
 void qn_merge_free(qn_merge *m);
 /* rows: [n, n_in], those of the model's matrix from `first` on, become the merged ones. Rows of experts count on:

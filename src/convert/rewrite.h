@@ -12,7 +12,8 @@
 
 /* What is changed. */
 typedef struct {
-    const qn_adapter_file *adapter; /* NULL: none */
+    const qn_adapter_target *targets; /* what adapters add to matrices, those behind `also` too */
+    int64_t n_targets;
     /* The numbers that stand in the place of a role's, as many as its view has and in the same order;
      * borrowed. NULL is returned: the source's own. The function NULL: all are the source's own. */
     const float *(*numbers)(void *user, qn_weight_role role, int64_t layer);

@@ -37,8 +37,8 @@ int64_t qn_rewrite_tensor(const qn_rewrite_plan *p, const qn_tensor_view *v)
 
 const qn_adapter_target *qn_rewrite_target(const qn_rewrite_plan *p, qn_weight_role role, int64_t layer)
 {
-    const qn_adapter_file *a = p->changes->adapter;
-    for (int64_t i = 0; a && i < a->n_targets; i++)
+    const qn_rewrite_changes *a = p->changes;
+    for (int64_t i = 0; i < a->n_targets; i++)
         if (a->targets[i].role == role && a->targets[i].layer == layer) return &a->targets[i];
     return NULL;
 }
@@ -128,14 +128,14 @@ static int by_place(const void *x, const void *y)
 /* Everything that changes has its place. */
 static qn_status check_changes(const qn_rewrite_plan *p)
 {
-    const qn_adapter_file *a = p->changes->adapter;
+    const qn_rewrite_changes *a = p->changes;
     int64_t n_numbers = 0;
     for (int64_t k = 0; k < p->n; k++) n_numbers += p->covers[k].numbers != NULL;
     if (n_numbers != p->changes->n_numbers)
         return qn_fail(
-            QN_E_UNSUPPORTED, "%s: only %lld of %lld trained tensors have a place in the model's files",
+            QN_E_UNSUPPORTED, "%s: only %lld of %lld changed tensors have a place in the model's files",
             qn_source_path(p->model->source), (long long)n_numbers, (long long)p->changes->n_numbers);
-    for (int64_t i = 0; a && i < a->n_targets; i++) {
+    for (int64_t i = 0; i < a->n_targets; i++) {
         const qn_adapter_target *t = &a->targets[i];
         int found = 0;
         for (int64_t k = 0; k < p->n && !found; k++)
@@ -169,7 +169,7 @@ qn_status qn_rewrite_plan_make(const qn_rewrite_model *model, const qn_rewrite_c
             QN_TRY(cover_role(p, (qn_weight_role)role, i));
     if (p->n) qsort(p->covers, (size_t)p->n, sizeof *p->covers, by_place);
     QN_TRY(check_changes(p));
-    p->n_changed = changes->n_numbers + (changes->adapter ? changes->adapter->n_targets : 0);
+    p->n_changed = changes->n_numbers + changes->n_targets;
     p->merges = qn_calloc(1, sizeof *p->merges);
     return p->merges ? QN_OK : QN_E_NOMEM;
 }
@@ -210,7 +210,7 @@ static qn_status get_merge(const qn_rewrite_plan *p, const qn_adapter_target *t,
     if (!t || *out) return QN_OK;
     qn_merge *to = &p->merges->kept[p->merges->next++ % KEPT];
     qn_merge_free(to);
-    QN_TRY(qn_merge_read(p->changes->adapter, p->model->config, t, to));
+    QN_TRY(qn_merge_read(p->model->config, t, to));
     *out = to;
     return QN_OK;
 }
@@ -221,7 +221,7 @@ qn_status qn_rewrite_rows_open(const qn_rewrite_plan *p, const qn_rewrite_cover 
     *r = (qn_rewrite_rows){.view = c->view, .n_cols = n_cols, .numbers = c->numbers};
     if (!c->target && !c->other) return QN_OK;
     if (!(r->change = qn_alloc_array((size_t)n_cols, sizeof *r->change))) return QN_E_NOMEM;
-    if (!c->is_experts) return qn_merge_read(p->changes->adapter, p->model->config, c->target, &r->merge);
+    if (!c->is_experts) return qn_merge_read(p->model->config, c->target, &r->merge);
     r->cover = c;
     QN_TRY(get_merge(p, c->target, &r->experts[0]));
     return get_merge(p, c->other, &r->experts[1]);

@@ -235,7 +235,7 @@ static int write_each(const qn_model_config *c, const char *path, const char *fo
         const int64_t rank = t->rank, shape[3] = {rank, t->n_in, rank};
         float *a = qn_alloc_array((size_t)(t->n_experts * rank * (t->n_in + t->n_out)), sizeof *a),
               *b = a + t->n_experts * rank * t->n_in;
-        qn_test_ok(qn_adapter_file_read(&f, t, a, b, NULL));
+        qn_test_ok(qn_adapter_target_read(t, a, b, NULL));
         qn_family_expert_module(c->family, QN_EXPERTS_EACH, "model.", t->role, t->layer, pattern, NULL);
         for (int64_t e = 0; e < t->n_experts; e++) {
             if (e == 1) continue;

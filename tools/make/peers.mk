@@ -11,6 +11,7 @@ run-mlx: $(MLX_DEVICE_TESTS) all
 # some gigabytes, into build/peft.
 test-peft: $(B)/src/train/files/trainable_file_test $(B)/tests/models/adapters_experts_test $(B)/tests/models/finetune_real_test all
 	$(Q)python3 tools/peft_check.py $(wordlist 1,2,$^) $(B)/quern
+	$(Q)$${QUERN_PYTHON:-build/peft/bin/python} tools/adapter_forms_golden.py --check $(B)/quern
 	$(Q)tools/fetch-models smollm2 >/dev/null
 	$(Q)python3 tools/finetune_check.py $(B)/tests/models/finetune_real_test
 

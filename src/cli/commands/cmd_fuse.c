@@ -8,11 +8,13 @@
 #include "base/mem.h"
 #include "cli/command.h"
 #include "cli/options/model_name.h"
+#include "cli/options/options.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 
 typedef struct {
-    const char *adapter, *out_path;
+    qn_arg_list adapters;
+    const char *out_path;
     const char *type, *embedding_type;
     int no_check, json;
 } fuse_options;
@@ -33,8 +35,10 @@ typedef struct {
 
 #define AT(field) offsetof(fuse_options, field)
 static const qn_arg fuse_args[] = {
-    {"--adapter", 0, QN_ARG_TEXT, AT(adapter), 0, 0, "DIR",
-     "adapter to merge (PEFT or mlx_lm); without one, the model is only converted to another format or type"},
+    {"--adapter", 0, QN_ARG_LIST, AT(adapters), 0, 0, "DIR[:SCALE]",
+     "adapter to merge (PEFT or mlx_lm), times SCALE; may be given several times, and all are merged; "
+     "without one, "
+     "the model is only converted to another format or type"},
     {"--output", 'o', QN_ARG_TEXT, AT(out_path), 0, 0, "PATH", "new folder or new GGUF file to write"},
     {"--type", 0, QN_ARG_TEXT, AT(type), 0, 0, "TYPE",
      "type of the weights: keep (default: each tensor keeps its type), f32, f16, bf16; for matrices in a "
@@ -49,13 +53,14 @@ static const qn_arg fuse_args[] = {
 
 static const qn_arg_group fuse_groups[] = {{NULL, fuse_args, 0, NULL}, {0}};
 const qn_arg_spec qn_fuse_spec = {
-    "quern fuse MODEL [--adapter DIR] -o PATH [options]",
+    "quern fuse MODEL [--adapter DIR[:SCALE]]... -o PATH [options]",
     "Merges an adapter into the model's weights and writes the result as a new model, which needs no\n"
     "adapter. The sums are computed in f32. If MODEL is a directory with safetensors, PATH is a folder,\n"
     "and the other files are copied; or PATH is a file NAME.gguf, which also holds the tokenizer and the\n"
     "chat template. If MODEL is a GGUF file, the result is a GGUF file too. Then the command runs the\n"
     "model with the adapter and the fused model over a short text. It prints the KL divergence between\n"
-    "their distributions of the next token, and how often both have the same most likely token.",
+    "their distributions of the next token, and how often both have the same most likely token. With\n"
+    "several adapters nothing is compared, since a model computes with one adapter at a time.",
     fuse_groups,
     1,
     1,
@@ -122,10 +127,13 @@ static qn_status run_first(qn_model *model, check *c)
     return c->logits ? QN_OK : QN_E_NOMEM;
 }
 
-static qn_status run_model(const char *path, const char *adapter, check *c)
+/* adapter NULL: none. */
+static qn_status run_model(const char *path, const qn_adapter_options *adapter, check *c)
 {
     qn_model *model = NULL;
-    const qn_model_options options = {.device = "cpu", .adapter_path = adapter};
+    const qn_model_options options = {.device = "cpu",
+                                      .adapter_path = adapter ? adapter->path : NULL,
+                                      .adapter_scale = adapter ? adapter->scale : 0};
     qn_status status = qn_model_open(path, &options, &model);
     if (status == QN_OK && !c->sums) status = run_first(model, c);
     const qn_ids row = {c->ids, c->n};
@@ -134,11 +142,12 @@ static qn_status run_model(const char *path, const char *adapter, check *c)
     return status;
 }
 
-static qn_status compare(const char *path, const fuse_options *o, comparison *out)
+static qn_status compare(const char *path, const fuse_options *o, const qn_adapter_options *adapter,
+                         comparison *out)
 {
     comparison sums = {0};
     check c = {0};
-    qn_status status = run_model(path, o->adapter, &c);
+    qn_status status = run_model(path, o->adapters.n ? adapter : NULL, &c);
     c.sums = &sums;
     if (status == QN_OK) status = run_model(o->out_path, NULL, &c);
     qn_buffer_free(c.ids);
@@ -190,17 +199,38 @@ static qn_status print_result(const fuse_options *o, const qn_fuse_result *r, co
     qn_out_put_shown(&b, path, strlen(path), 0);
     qn_buf_printf(&b, ": %s in %lld tensors", qn_out_size_text(r->size_bytes, size, sizeof size),
                   (long long)r->n_tensors);
-    if (o->adapter) qn_buf_printf(&b, ", %lld matrices merged with the adapter", (long long)r->n_merged);
+    if (o->adapters.n)
+        qn_buf_printf(&b, ", %lld matrices merged with the adapter%s", (long long)r->n_merged,
+                      o->adapters.n > 1 ? "s" : "");
     if (c)
         qn_buf_printf(
             &b, "\ncompared with the model%s over %lld tokens: KL %.2g nats, the same best token for %lld",
-            o->adapter ? " with the adapter" : "", (long long)c->n_tokens, c->kl, (long long)c->n_same);
+            o->adapters.n ? " with the adapter" : "", (long long)c->n_tokens, c->kl, (long long)c->n_same);
     return qn_out_line(&b);
+}
+
+/* Paths and scales of --adapter; the texts lie in paths. */
+static qn_status read_adapters(const fuse_options *o, qn_buf *paths, qn_adapter_options *out)
+{
+    size_t at[QN_ARG_LIST_MAX];
+    for (size_t i = 0; i < o->adapters.n; i++) {
+        const char *text = o->adapters.items[i];
+        const size_t n = qn_load_read_scale(text, &out[i].scale);
+        if (!n) return qn_fail(QN_E_ARG, "--adapter: '%s' names no folder", text);
+        if (out[i].scale == 0) return qn_fail(QN_E_ARG, "--adapter: '%s': the scale must not be 0", text);
+        at[i] = paths->length;
+        qn_buf_append(paths, text, n);
+        qn_buf_append(paths, "", 1);
+    }
+    for (size_t i = 0; i < o->adapters.n && paths->status == QN_OK; i++) out[i].path = paths->data + at[i];
+    return paths->status;
 }
 
 int qn_cmd_fuse(int argc, char **argv)
 {
     fuse_options o = {.json = 0};
+    qn_adapter_options adapters[QN_ARG_LIST_MAX] = {{.name = NULL}};
+    qn_buf paths = {0};
     qn_fuse_result result;
     comparison c;
     const char *path;
@@ -209,17 +239,22 @@ int qn_cmd_fuse(int argc, char **argv)
     if (!o.out_path || !*o.out_path)
         return qn_args_fail("fuse", "-o PATH is missing: the folder or file for the model");
     qn_interrupt_start_for_files(); /* there is a folder to remove */
-    const qn_fuse_options options = {.type = o.type && strcmp(o.type, "keep") == 0 ? NULL : o.type,
-                                     .embedding_type = o.embedding_type,
-                                     .progress = show_progress,
-                                     .user = &shown};
+    qn_fuse_options options = {.type = o.type && strcmp(o.type, "keep") == 0 ? NULL : o.type,
+                               .embedding_type = o.embedding_type,
+                               .progress = show_progress,
+                               .user = &shown};
     qn_buf found = {0};
     qn_status status = qn_model_name_take(&path, &found);
-    if (status == QN_OK) status = qn_model_fuse(path, o.adapter, o.out_path, &options, &result);
+    if (status == QN_OK) status = read_adapters(&o, &paths, adapters);
+    options.more = adapters;
+    options.n_more = (int64_t)o.adapters.n;
+    if (status == QN_OK) status = qn_model_fuse(path, NULL, o.out_path, &options, &result);
     if (shown >= 0) fprintf(stderr, "\r\033[K");
-    if (status == QN_OK && !o.no_check) status = compare(path, &o, &c);
-    if (status == QN_OK) status = print_result(&o, &result, o.no_check ? NULL : &c);
+    const int is_compared = !o.no_check && o.adapters.n < 2;
+    if (status == QN_OK && is_compared) status = compare(path, &o, adapters, &c);
+    if (status == QN_OK) status = print_result(&o, &result, is_compared ? &c : NULL);
     code = status == QN_OK ? QN_EXIT_OK : qn_out_fail();
     qn_buf_free(&found);
+    qn_buf_free(&paths);
     return status == QN_E_CANCELLED ? QN_EXIT_INTERRUPTED : code;
 }

@@ -75,6 +75,7 @@ typedef struct {
     qn_state *states[QN_LAYER_GROUPS_MAX], *recurrent;
     /* Of the programs `first` and `body`: the stream [R, hidden_size] and the layers' own inputs. */
     float *hidden[QN_PARTS], *layer_inputs[QN_PARTS];
+    int32_t *embed_adapters;      /* of the program `embed`; NULL: no step reads it */
     qn_row_inputs rows[QN_PARTS]; /* of the same, filled from e->rows */
     void *stage;                  /* where e->rows lies */
     size_t stage_bytes;
@@ -108,8 +109,8 @@ struct qn_engine {
     int32_t *ids, *logit_rows, *norm_rows; /* the programs' inputs */
     qn_row_inputs rows;                    /* the same */
     qn_encoder_inputs encoder;
-    float *embeds, *is_embed; /* inputs, too; NULL: the model takes no images */
-    int32_t *logit_adapters;  /* an input, too; NULL: no step reads it */
+    float *embeds, *is_embed;                /* inputs, too; NULL: the model takes no images */
+    int32_t *logit_adapters, *norm_adapters; /* inputs, too; NULL: no step reads them */
     int64_t max_logit_rows;
     int64_t *fed;         /* [max_sequences] tokens of each feed computed so far, in one step */
     qn_chunk_part *parts; /* [max_sequences] of the current chunk */

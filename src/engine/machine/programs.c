@@ -99,6 +99,7 @@ static void bind_inputs(qn_engine *e)
         e->embeds = qn_program_input(from_ids, n++);
         e->is_embed = qn_program_input(from_ids, n++);
     }
+    if (e->embed) e->card.embed_adapters = qn_program_input(e->embed, n);
     if (!e->card.device) bind_rows(e, e->body, n, &e->rows);
     for (int part = 0; e->card.device && part < QN_PARTS; part++) {
         qn_program *layers = part == QN_PART_CARD ? e->first : e->body;
@@ -110,6 +111,7 @@ static void bind_inputs(qn_engine *e)
     e->logit_rows = qn_program_input(e->head, 0);
     e->logit_adapters = qn_program_input(e->head, 1);
     e->norm_rows = qn_program_input(e->norm, 0);
+    e->norm_adapters = qn_program_input(e->norm, 1);
     qn_engine_show_steps(e);
 }
 
@@ -148,6 +150,7 @@ static qn_status make_embed(qn_engine *e, qn_scope *s)
 {
     qn_forward f = forward_of(e, QN_PART_OWN);
     add_ids(e, s, &f);
+    f.row_adapters = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_R, 0));
     qn_array *outputs[2];
     outputs[0] = qn_forward_embed(s, &f, &outputs[1]);
     return make_rows_program(e, s, "embed", e->config.hidden_size_per_layer_input > 0 ? 2 : 1, outputs,
@@ -185,6 +188,7 @@ static qn_status make_norm(qn_engine *e, qn_scope *s, qn_array *from)
 {
     qn_forward f = forward_of(e, QN_PART_OWN);
     qn_array *rows = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_L, 0));
+    f.row_adapters = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_L, 0));
     qn_array *normed = qn_forward_norm(s, &f, from, rows);
     const qn_program_options o = {
         .name = "norm", .max = {{0, 0, QN_NORM_ROWS}}, .precision = e->info.precision};

@@ -305,10 +305,12 @@ static qn_status give_rows(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, 
                            const qn_chunk_part *parts, int hidden, qn_step_logits_fn *logits, void *user)
 {
     logit_block b =
-        hidden ? (logit_block){e->norm, e->norm_rows, NULL, e->config.hidden_size, QN_NORM_ROWS, 0, 0, {{0}}}
-               : (logit_block){
-                     e->head, e->logit_rows, e->logit_adapters, e->config.vocab_size, e->max_logit_rows, 0,
-                     0,       {{0}}};
+        hidden
+            ? (logit_block){e->norm, e->norm_rows, e->norm_adapters, e->config.hidden_size, QN_NORM_ROWS, 0,
+                            0,       {{0}}}
+            : (logit_block){
+                  e->head, e->logit_rows, e->logit_adapters, e->config.vocab_size, e->max_logit_rows, 0,
+                  0,       {{0}}};
     for (int64_t i = 0; i < n_parts; i++) {
         const qn_chunk_part *part = &parts[i];
         const qn_feed *feed = &feeds[part->feed];

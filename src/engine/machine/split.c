@@ -132,6 +132,7 @@ qn_status qn_engine_run_body(qn_engine *e, int64_t n_rows, int64_t n_sequences)
 {
     const qn_sizes sizes = {{n_rows, n_sequences, 0}};
     if (!e->card.device) return qn_program_run(e->body, &sizes);
+    copy(e->card.embed_adapters, e->rows.row_adapters, n_rows);
     QN_TRY(qn_program_run(e->embed, &sizes));
     QN_TRY(run_layers(e, QN_PART_CARD, e->embed, n_rows, n_sequences));
     return run_layers(e, QN_PART_OWN, e->first, n_rows, n_sequences);

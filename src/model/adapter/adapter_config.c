@@ -19,8 +19,8 @@ static int in_list(const char *const *list, const char *name)
 
 /* ---- PEFT --------------------------------------------------------------------------------------------- */
 
-/* Read below, or of no influence on the numbers: where the adapter comes from, how it began and was trained,
- * and which modules it was put into, which the tensors say themselves. */
+/* Read below or in adapter_targets.c, or of no influence on the numbers: where the adapter comes from, how it began
+ * and was trained. peft turns fan_in_fan_out off for linear layers, and it is about merging alone. */
 static const char *const skipped[] = {"peft_type",
                                       "r",
                                       "lora_alpha",
@@ -49,6 +49,11 @@ static const char *const skipped[] = {"peft_type",
                                       "layers_pattern",
                                       "runtime_config",
                                       "ensure_weight_tying",
+                                      "bias",
+                                      "lora_bias",
+                                      "fan_in_fan_out",
+                                      "modules_to_save",
+                                      "trainable_token_indices",
                                       NULL};
 /* Ways to begin that leave the base model as it is. */
 static const char *const plain_starts[] = {"gaussian", "orthogonal", "eva", NULL};
@@ -126,15 +131,40 @@ static qn_status read_pattern(const qn_fields *f, const char *name, double min, 
     return QN_OK;
 }
 
-static qn_status check_layers(const qn_fields *f)
+/* The biases that are trained lie in the file, so the field says nothing that its tensors do not say. */
+static qn_status check_bias(const qn_fields *f)
 {
-    const json_t *layers = qn_fields_get(f, "layers_to_transform"), *layer;
+    const char *bias = "none";
+    int found;
+    QN_TRY(qn_fields_string(f, "bias", &bias, &found));
+    if (strcmp(bias, "none") == 0 || strcmp(bias, "all") == 0 || strcmp(bias, "lora_only") == 0) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED, "%s: bias is \"%.40s\", expected none, all or lora_only", f->file, bias);
+}
+
+static qn_status check_ids(const qn_fields *f, const json_t *ids)
+{
+    const json_t *id;
     size_t i;
-    if (!layers || json_is_null(layers) || json_is_integer(layers)) return QN_OK;
-    if (!json_is_array(layers))
-        return qn_fail(QN_E_FORMAT, "%s: layers_to_transform is neither a number nor a list", f->file);
-    json_array_foreach(layers, i, layer) if (!json_is_integer(layer)) return qn_fail(
-        QN_E_FORMAT, "%s: layers_to_transform: element %zu is not a whole number", f->file, i);
+    if (!json_is_array(ids) || json_array_size(ids) > INT32_MAX)
+        return qn_fail(QN_E_FORMAT, "%s: trainable_token_indices is not a list of ids", f->file);
+    json_array_foreach(ids, i, id) if (!json_is_integer(id) || json_integer_value(id) < 0 ||
+                                       json_integer_value(id) >
+                                           INT32_MAX) return qn_fail(QN_E_FORMAT,
+                                                                     "%s: trainable_token_indices: element "
+                                                                     "%zu is not the id of a token",
+                                                                     f->file, i);
+    return QN_OK;
+}
+
+/* A list, or one for each of several modules. */
+static qn_status check_tokens(const qn_fields *f)
+{
+    const json_t *tokens = qn_fields_get(f, "trainable_token_indices");
+    const char *module;
+    json_t *ids;
+    if (!tokens || json_is_null(tokens)) return QN_OK;
+    if (!json_is_object(tokens)) return check_ids(f, tokens);
+    json_object_foreach((json_t *)(uintptr_t)tokens, module, ids) QN_TRY(check_ids(f, ids));
     return QN_OK;
 }
 
@@ -152,7 +182,14 @@ static qn_status read_peft(const qn_fields *f, const char *type, qn_adapter_conf
     QN_TRY(qn_fields_bool(f, "use_dora", &out->dora, NULL));
     QN_TRY(read_pattern(f, "rank_pattern", 1, QN_LORA_RANK_MAX, &out->ranks));
     QN_TRY(read_pattern(f, "alpha_pattern", -factor_max, factor_max, &out->alphas));
-    return check_layers(f);
+    QN_TRY(qn_fields_bool(f, "lora_bias", &out->lora_bias, NULL));
+    QN_TRY(qn_fields_bool(f, "ensure_weight_tying", &out->ties_weights, NULL));
+    if (out->lora_bias && out->dora)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: lora_bias and use_dora together are not supported, as in peft",
+                       f->file);
+    QN_TRY(check_bias(f));
+    QN_TRY(check_tokens(f));
+    return qn_adapter_targets_read(f, &out->targets);
 }
 
 /* ---- mlx_lm ------------------------------------------------------------------------------------------- */
@@ -220,6 +257,7 @@ void qn_adapter_config_free(qn_adapter_config *c)
 {
     free_patterns(&c->ranks);
     free_patterns(&c->alphas);
+    qn_adapter_targets_free(c->targets);
     json_decref(c->json);
     *c = (qn_adapter_config){0};
 }
@@ -258,14 +296,26 @@ qn_status qn_adapter_config_module(const qn_adapter_config *c, const char *modul
     return QN_OK;
 }
 
-int qn_adapter_config_has_layer(const qn_adapter_config *c, int64_t layer)
+qn_status qn_adapter_config_check_target(const qn_adapter_config *c, const char *module, int is_linear,
+                                         const char **field)
 {
-    const json_t *layers = json_object_get(c->json, "layers_to_transform"), *one;
-    size_t i;
-    if (c->layout == QN_ADAPTER_MLX || !layers || json_is_null(layers)) return 1;
-    if (json_is_integer(layers)) return json_integer_value(layers) == layer;
-    json_array_foreach(layers, i, one) if (json_integer_value(one) == layer) return 1;
-    return 0;
+    *field = NULL;
+    return c->targets ? qn_adapter_targets_check(c->targets, module, is_linear, field) : QN_OK;
+}
+
+const json_t *qn_adapter_config_tokens(const qn_adapter_config *c, const char *module, int is_embed)
+{
+    const json_t *tokens = json_object_get(c->json, "trainable_token_indices");
+    const char *name;
+    json_t *ids;
+    const size_t n = strlen(module);
+    if (json_is_array(tokens)) return is_embed ? tokens : NULL;
+    json_object_foreach((json_t *)(uintptr_t)tokens, name, ids)
+    {
+        const size_t m = strlen(name);
+        if (m && m <= n && strcmp(module + n - m, name) == 0) return ids;
+    }
+    return NULL;
 }
 
 const char *qn_adapter_config_target(const qn_adapter_config *c, size_t i)

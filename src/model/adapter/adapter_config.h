@@ -1,5 +1,5 @@
 /* What adapter_config.json says of a LoRA adapter: PEFT's file, or mlx_lm's. A file that asks for what is not
- * computed here (biases, whole modules, starts that change the base) is refused by the field's name; a
+ * computed here (starts that change the base, tokens that switch it on) is refused by the field's name; a
  * field of PEFT's that quern does not know is refused unless it is off, for it may change the numbers. Fields
  * about the making of the adapter are skipped. Immutable after reading: any thread. */
 #ifndef QN_MODEL_ADAPTER_ADAPTER_CONFIG_H
@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/json/json.h"
 #include "base/status.h"
+#include "model/adapter/adapter_targets.h"
 #include "model/adapter/name_pattern.h"
 
 enum { QN_ADAPTER_PATTERNS_MAX = 4096 };
@@ -34,6 +35,9 @@ typedef struct {
     double scale;     /* MLX: the factor itself */
     int rslora;
     int dora;                          /* each matrix has a vector of magnitudes, too */
+    int lora_bias;                     /* PEFT: what B gives has a bias */
+    int ties_weights;                  /* PEFT's ensure_weight_tying */
+    qn_adapter_targets *targets;       /* PEFT; NULL: all modules. Owned */
     qn_adapter_patterns ranks, alphas; /* owned */
 } qn_adapter_config;
 
@@ -48,8 +52,12 @@ void qn_adapter_config_free(qn_adapter_config *c);
  * number. */
 qn_status qn_adapter_config_module(const qn_adapter_config *c, const char *module, int64_t *rank,
                                    double *factor);
-/* 0: layers_to_transform is there and does not name the layer. */
-int qn_adapter_config_has_layer(const qn_adapter_config *c, int64_t layer);
+/* *field: qn_adapter_targets_check. */
+qn_status qn_adapter_config_check_target(const qn_adapter_config *c, const char *module, int is_linear,
+                                         const char **field);
+/* The ids that trainable_token_indices gives for a module, a list of whole numbers in [0, 2^31); NULL: none. is_embed 1:
+ * the module is the embedding, which a list without names is for. Borrowed. */
+const json_t *qn_adapter_config_tokens(const qn_adapter_config *c, const char *module, int is_embed);
 /* The i-th name of PEFT's target_modules; NULL: no more, or it is no list of names. Borrowed. */
 const char *qn_adapter_config_target(const qn_adapter_config *c, size_t i);
 /* The same of target_parameters. */

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 // clang-format on
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -39,6 +40,22 @@ static void expect_module(const qn_adapter_config *c, const char *module, int64_
         fail_msg("%s: rank %d and factor %g, expected %d and %g", module, (int)r, f, (int)rank, factor);
 }
 
+/* field NULL: the module gets factors; else the one that says that it does not. */
+static void expect_target(const qn_adapter_config *c, const char *module, int is_linear, const char *field)
+{
+    const char *said = NULL;
+    const qn_status status = qn_adapter_config_check_target(c, module, is_linear, &said);
+    if (field && strcmp(field, "layers_to_transform") == 0) {
+        assert_int_equal(status, QN_E_FORMAT);
+        if (!strstr(qn_last_error(), field) || !strstr(qn_last_error(), module))
+            fail_msg("%s", qn_last_error());
+        return;
+    }
+    if (status != QN_OK) fail_msg("%s: %s", module, qn_last_error());
+    if (!said != !field || (said && strcmp(said, field) != 0))
+        fail_msg("%s: %s instead of %s", module, said ? said : "none", field ? field : "none");
+}
+
 static void factors(void **state)
 {
     qn_adapter_config c = read_ok("{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8}");
@@ -58,7 +75,7 @@ static void factors(void **state)
     assert_int_equal(c.dora, 0);
     assert_int_equal(c.layout, QN_ADAPTER_MLX);
     expect_module(&c, "model.layers.0.self_attn.q_proj", 8, 20);
-    assert_int_equal(qn_adapter_config_has_layer(&c, 77), 1);
+    expect_target(&c, "model.layers.77.mlp.up_proj", 1, NULL);
     assert_null(qn_adapter_config_target(&c, 0));
     qn_adapter_config_free(&c);
 }
@@ -81,21 +98,56 @@ static void patterns(void **state)
     qn_adapter_config_free(&c);
 }
 
+static void targets_by_rule(void **state)
+{
+    static const struct {
+        const char *fields, *module, *field;
+    } cases[] = {
+        {"\"target_modules\": \".*\\\\.[02]\\\\..*proj\"", "model.layers.2.mlp.up_proj", NULL},
+        {"\"target_modules\": \".*\\\\.[02]\\\\..*proj\"", "model.layers.1.mlp.up_proj", "target_modules"},
+        {"\"target_modules\": \"up|down\"", "down", NULL},
+        {"\"target_modules\": \"up|down\"", "downs", "target_modules"}, /* the whole name */
+        {"\"exclude_modules\": [\"1.mlp.up_proj\"]", "model.layers.1.mlp.up_proj", "exclude_modules"},
+        {"\"exclude_modules\": [\"1.mlp.up_proj\"]", "model.layers.11.mlp.up_proj", NULL},
+        {"\"exclude_modules\": \".*mlp.*\"", "model.layers.1.mlp.up_proj", "exclude_modules"},
+        {"\"modules_to_save\": [\"mlp\"]", "model.layers.1.mlp.up_proj", "modules_to_save"},
+        {"\"modules_to_save\": [\"mlp\"]", "model.layers.1.mlp2.up_proj", NULL},
+        {"\"layers_to_transform\": [1], \"layers_pattern\": \"h\"", "model.h.1.up", NULL},
+        {"\"layers_to_transform\": [1], \"layers_pattern\": \"h\"", "model.layers.1.up",
+         "layers_to_transform"},
+        {"\"layers_to_transform\": [1], \"layers_pattern\": [\"x\", \"layers\"]", "model.layers.1.up", NULL},
+        {"\"layers_to_transform\": [1]", "model.layers.1.mlp.experts.0.up", NULL}, /* the first number */
+        {"\"layers_to_transform\": [1]", "lm_head", "layers_to_transform"},
+        {"\"layers_to_transform\": [1], \"target_modules\": [\"lm_head\"]", "lm_head",
+         NULL}, /* the whole name */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[512];
+        snprintf(text, sizeof text, PEFT("%s"), cases[i].fields);
+        qn_adapter_config c = read_ok(text);
+        expect_target(&c, cases[i].module, 1, cases[i].field);
+        qn_adapter_config_free(&c);
+    }
+}
+
 static void layers_and_targets(void **state)
 {
     qn_adapter_config c =
         read_ok("{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8,"
                 " \"layers_to_transform\": [0, 3], \"target_modules\": [\"q_proj\", \"v_proj\"]}");
-    assert_int_equal(qn_adapter_config_has_layer(&c, 0), 1);
-    assert_int_equal(qn_adapter_config_has_layer(&c, 1), 0);
-    assert_int_equal(qn_adapter_config_has_layer(&c, 3), 1);
+    expect_target(&c, "model.layers.0.self_attn.q_proj", 1, NULL);
+    expect_target(&c, "model.layers.1.self_attn.q_proj", 1, "layers_to_transform");
+    expect_target(&c, "model.layers.3.self_attn.v_proj", 1, NULL);
+    expect_target(&c, "model.layers.3.self_attn.k_proj", 1, "target_modules");
+    expect_target(&c, "model.layers.3.self_attn.xq_proj", 1, "target_modules");
     assert_string_equal(qn_adapter_config_target(&c, 1), "v_proj");
     assert_null(qn_adapter_config_target(&c, 2));
     qn_adapter_config_free(&c);
     c = read_ok("{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, \"layers_to_transform\": 2,"
                 " \"target_modules\": \"all-linear\"}");
-    assert_int_equal(qn_adapter_config_has_layer(&c, 2), 1);
-    assert_int_equal(qn_adapter_config_has_layer(&c, 0), 0);
+    expect_target(&c, "model.layers.2.mlp.up_proj", 1, NULL);
+    expect_target(&c, "model.layers.0.mlp.up_proj", 1, "layers_to_transform");
+    expect_target(&c, "lm_head", 0, "target_modules");
     assert_null(qn_adapter_config_target(&c, 0));
     qn_adapter_config_free(&c);
 }
@@ -104,7 +156,8 @@ static void layers_and_targets(void **state)
 static void what_does_not_matter(void **state)
 {
     qn_adapter_config c = read_ok(
-        "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, \"bias\": \"none\", \"lora_dropout\": 0.1,"
+        "{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 8, \"bias\": \"all\", \"fan_in_fan_out\": true, "
+        "\"lora_dropout\": 0.1,"
         " \"init_lora_weights\": \"gaussian\", \"base_model_name_or_path\": \"x\", \"use_dora\": false,"
         " \"modules_to_save\": null, \"loftq_config\": {\"a\": 1}, \"what_comes_next\": [],"
         " \"and_then\": {}, \"never\": 0, \"nothing\": \"\"}");
@@ -138,10 +191,20 @@ static void what_is_refused(void **state)
         {"{\"peft_type\": \"LORA\", \"r\": 4, \"lora_alpha\": 1e30}", QN_E_FORMAT, "lora_alpha is 1e+30"},
         {PEFT("\"r\": 8"), QN_E_FORMAT, "duplicate"},
         {PEFT("\"use_dora\": 1"), QN_E_FORMAT, "use_dora"},
-        {PEFT("\"lora_bias\": true"), QN_E_UNSUPPORTED, "lora_bias"},
-        {PEFT("\"bias\": \"all\""), QN_E_UNSUPPORTED, "bias"},
-        {PEFT("\"fan_in_fan_out\": true"), QN_E_UNSUPPORTED, "fan_in_fan_out"},
-        {PEFT("\"modules_to_save\": [\"lm_head\"]"), QN_E_UNSUPPORTED, "modules_to_save"},
+        {PEFT("\"lora_bias\": true, \"use_dora\": true"), QN_E_UNSUPPORTED, "lora_bias and use_dora"},
+        {PEFT("\"bias\": \"some\""), QN_E_UNSUPPORTED, "bias is \"some\""},
+        {PEFT("\"alora_invocation_tokens\": [1, 2]"), QN_E_UNSUPPORTED, "alora_invocation_tokens"},
+        {PEFT("\"modules_to_save\": \"lm_head\""), QN_E_FORMAT, "modules_to_save is neither"},
+        {PEFT("\"modules_to_save\": [3]"), QN_E_FORMAT, "modules_to_save: element 0"},
+        {PEFT("\"target_modules\": [\"q\", null]"), QN_E_FORMAT, "target_modules: element 1"},
+        {PEFT("\"target_modules\": \"(q\""), QN_E_FORMAT,
+         "target_modules: \"(q\" is not a regular expression"},
+        {PEFT("\"exclude_modules\": 3"), QN_E_FORMAT, "exclude_modules"},
+        {PEFT("\"target_modules\": \"q\", \"layers_to_transform\": 1"), QN_E_FORMAT,
+         "layers_to_transform cannot"},
+        {PEFT("\"layers_pattern\": \"layers\""), QN_E_FORMAT, "layers_pattern needs layers_to_transform"},
+        {PEFT("\"trainable_token_indices\": [1, -2]"), QN_E_FORMAT, "trainable_token_indices: element 1"},
+        {PEFT("\"trainable_token_indices\": {\"embed_tokens\": 7}"), QN_E_FORMAT, "not a list of ids"},
         {PEFT("\"layer_replication\": [[0, 2]]"), QN_E_UNSUPPORTED, "layer_replication"},
         {PEFT("\"what_comes_next\": 3"), QN_E_UNSUPPORTED, "what_comes_next"},
         {PEFT("\"use_rslora\": 1"), QN_E_FORMAT, "use_rslora"},
@@ -213,6 +276,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(factors),
         cmocka_unit_test(patterns),
+        cmocka_unit_test(targets_by_rule),
         cmocka_unit_test(layers_and_targets),
         cmocka_unit_test(what_does_not_matter),
         cmocka_unit_test(what_is_refused),

@@ -62,8 +62,9 @@ static qn_status read_name(const reading *r, const qn_tensor_view *v, char modul
         return QN_OK;
     }
     return qn_fail(QN_E_UNSUPPORTED,
-                   "%s: tensor %s: it is not a matrix of an adapter (names must end in %s or %s)", v->file,
-                   v->name, endings[QN_ADAPTER_A], endings[QN_ADAPTER_B]);
+                   "%s: tensor %s: it is not a matrix of an adapter (names must end in %s or %s)%s", v->file,
+                   v->name, endings[QN_ADAPTER_A], endings[QN_ADAPTER_B],
+                   config->layout == QN_ADAPTER_PEFT ? ", and modules_to_save does not name its module" : "");
 }
 
 /* ---- tensors ------------------------------------------------------------------------------------------ */
@@ -132,10 +133,12 @@ static int is_absorbed(const reading *r, const char *module)
     return r->model->latent.kv_lora_rank > 0 && n > m && strcmp(module + n - m, name) == 0;
 }
 
+/* No roles: the configuration leaves the module out. */
 static qn_status find_place(const reading *r, const qn_tensor_view *v, qn_adapter_place *to,
                             qn_adapter_tensor *p)
 {
     char module[MODULE_MAX];
+    const char *field;
     QN_TRY(read_name(r, v, module, p));
     if (v->supported && v->dtype != QN_DTYPE_F32 && v->dtype != QN_DTYPE_F16 && v->dtype != QN_DTYPE_BF16)
         return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: an adapter of type %s is not supported", v->file,
@@ -157,12 +160,13 @@ static qn_status find_place(const reading *r, const qn_tensor_view *v, qn_adapte
                        v->file, v->name, module, r->model->architecture);
     if (to->n_experts && *p == QN_ADAPTER_M)
         return fail_tensor(QN_E_UNSUPPORTED, v, "magnitudes (DoRA) of matrices of experts are not supported");
-    const int is_parameter =
-        to->n_experts && to->form == QN_EXPERTS_PARAMETER; /* layers are not asked there */
-    if (to->roles[0] >= QN_WEIGHT_MODEL_COUNT && !is_parameter &&
-        !qn_adapter_config_has_layer(&r->f->config, to->layer))
-        return fail_tensor(QN_E_FORMAT, v, "layers_to_transform does not name its layer");
-    return QN_OK;
+    if (to->n_experts && to->form == QN_EXPERTS_PARAMETER) return QN_OK; /* target_parameters named it */
+    QN_TRY(qn_adapter_config_check_target(&r->f->config, module, to->roles[0] != QN_WEIGHT_LM_HEAD, &field));
+    if (!field) return QN_OK;
+    to->n_roles = 0;
+    if (*p == QN_ADAPTER_A)
+        qn_buf_printf(r->notes, "%s: tensors of %.100s are left out, as %s says\n", v->file, module, field);
+    return r->notes->status;
 }
 
 /* Rows and columns of a role's matrix, or of each of its experts'. */
@@ -217,6 +221,7 @@ static qn_status add_tensor(const reading *r, const qn_tensor_view *v)
     sizes s = {0};
     int64_t n_out, row = 0;
     QN_TRY(find_place(r, v, &to, &p));
+    if (!to.n_roles) return QN_OK;
     QN_TRY(qn_adapter_config_module(&r->f->config, to.module, &s.rank, &factor));
     if (!isfinite((float)factor)) return fail_tensor(QN_E_FORMAT, v, "its scale is too large");
     for (int i = 0; i < to.n_roles; i++) {
@@ -227,7 +232,8 @@ static qn_status add_tensor(const reading *r, const qn_tensor_view *v)
     for (int i = 0; i < to.n_roles; i++) {
         matrix_of(r, &to, i, &n_out, &s.n_in);
         QN_TRY(add_to_target(r, v, &to, p,
-                             &(qn_adapter_target){.role = to.roles[i],
+                             &(qn_adapter_target){.layout = r->f->config.layout,
+                                                  .role = to.roles[i],
                                                   .layer = to.layer,
                                                   .n_in = s.n_in,
                                                   .n_out = n_out,
@@ -265,8 +271,9 @@ static qn_status gather(const reading *r)
                 return fail_half(t->each[2 * e] ? t->each[2 * e] : t->each[2 * e + 1]);
         r->table[n++] = *t;
     }
-    if (!n) return qn_fail(QN_E_FORMAT, "%s: it has no tensors", qn_safetensors_path(f->tensors));
-    f->targets = qn_alloc_array((size_t)n, sizeof *f->targets);
+    if (!n && !f->wholes.n)
+        return qn_fail(QN_E_FORMAT, "%s: it has no tensors", qn_safetensors_path(f->tensors));
+    f->targets = qn_alloc_array((size_t)n + 1, sizeof *f->targets);
     if (!f->targets) return QN_E_NOMEM;
     memcpy(f->targets, r->table, (size_t)n * sizeof *f->targets);
     f->n_targets = n;
@@ -319,8 +326,16 @@ static qn_status note_targets(const reading *r)
 
 static qn_status read_tensors(const reading *r)
 {
-    for (int64_t i = 0; i < qn_safetensors_count(r->f->tensors); i++)
-        QN_TRY(add_tensor(r, qn_safetensors_get(r->f->tensors, i)));
+    const char *prefix = qn_adapter_layouts[r->f->config.layout].prefix;
+    for (int64_t i = 0; i < qn_safetensors_count(r->f->tensors); i++) {
+        const qn_tensor_view *v = qn_safetensors_get(r->f->tensors, i);
+        const char *name = v->name;
+        int taken;
+        if (strncmp(name, prefix, strlen(prefix)) == 0) name += strlen(prefix);
+        QN_TRY(qn_adapter_wholes_add(&r->f->wholes, r->model, &r->f->config, v, name, r->notes, &taken));
+        if (!taken) QN_TRY(add_tensor(r, v));
+    }
+    QN_TRY(qn_adapter_wholes_finish(&r->f->wholes, r->model, &r->f->config));
     QN_TRY(gather(r));
     return note_targets(r);
 }
@@ -419,8 +434,16 @@ qn_status qn_adapter_file_open(const char *path, const qn_model_config *model, q
     return status;
 }
 
+qn_status qn_adapter_file_needs_factors(const qn_adapter_file *f, const char *what)
+{
+    if (!f->wholes.n) return QN_OK;
+    const qn_tensor_view *v = qn_adapter_whole_view(&f->wholes.list[0]);
+    return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: %s", v->file, v->name, what);
+}
+
 void qn_adapter_file_close(qn_adapter_file *f)
 {
+    qn_adapter_wholes_free(&f->wholes);
     qn_safetensors_close(f->tensors);
     qn_adapter_config_free(&f->config);
     qn_free(f->config_path);
@@ -480,10 +503,9 @@ static qn_status read_side(const qn_adapter_target *t, int is_b, strides s, int6
     return QN_OK;
 }
 
-qn_status qn_adapter_file_read(const qn_adapter_file *f, const qn_adapter_target *t, float *a, float *b,
-                               float *m)
+qn_status qn_adapter_target_read(const qn_adapter_target *t, float *a, float *b, float *m)
 {
-    int is_mlx = f->config.layout == QN_ADAPTER_MLX;
+    int is_mlx = t->layout == QN_ADAPTER_MLX;
     int64_t most = t->a->n_elements > t->b->n_elements ? t->a->n_elements : t->b->n_elements;
     float *values = qn_alloc_array((size_t)most, sizeof *values); /* of the magnitudes there are fewer */
     if (!values) return QN_E_NOMEM;

@@ -3,7 +3,7 @@
  *
  * Modules are found by the names that the model's family has in safetensors, so a base in GGUF takes the same
  * adapters. A tensor that files have fused (several roles under one name) is cut into the roles' rows.
- * Invariant: every tensor of the file is part of a target, every target has both matrices (and its magnitudes
+ * Invariant: every tensor of the file is part of a target or of a whole tensor that changes, every target has both matrices (and its magnitudes
  * for DoRA), and their shapes are those of the model's matrix and the configured rank; numbers are not looked
  * at yet. Views live until
  * close. One thread at a time. */
@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "format/safetensors/safetensors.h"
 #include "model/adapter/adapter_config.h"
+#include "model/adapter/adapter_wholes.h"
 #include "model/config/families.h"
 #include "model/weights/weights.h"
 
@@ -30,7 +31,8 @@ enum { QN_ADAPTER_LAYOUTS = 2 };
 #define QN_ADAPTER_CONFIG_NAME "adapter_config.json"
 
 /* One matrix of the model that the adapter changes, or those of all experts of a layer. */
-typedef struct {
+typedef struct qn_adapter_target {
+    qn_adapter_layout layout;
     qn_weight_role role;
     int64_t layer;
     const qn_tensor_view *a, *b;   /* of QN_EXPERTS_EACH the first ones */
@@ -41,7 +43,8 @@ typedef struct {
     float factor;
     int64_t n_experts; /* 0: one matrix */
     qn_expert_form form;
-    const qn_tensor_view **each; /* EACH: [n_experts][2], A and B; NULL: nothing is added to the expert */
+    struct qn_adapter_target *also; /* of the same matrix by another adapter; NULL: none */
+    const qn_tensor_view **each;    /* EACH: [n_experts][2], A and B; NULL: nothing is added to the expert */
 } qn_adapter_target;
 /* Matrices of a target, at least one. */
 static inline int64_t qn_adapter_target_count(const qn_adapter_target *t)
@@ -55,7 +58,8 @@ typedef struct {
     qn_safetensors *tensors;
     qn_adapter_target *targets; /* by layer, then by role; those of the whole model first */
     int64_t n_targets;
-    qn_arena arena; /* of the targets' lists */
+    qn_adapter_wholes wholes; /* what changes that is no matrix with factors */
+    qn_arena arena;           /* of the targets' lists */
 } qn_adapter_file;
 
 /* path: the folder, or the safetensors file in it. notes get a line for what might surprise. QN_E_NOT_FOUND:
@@ -64,12 +68,13 @@ typedef struct {
  * asks for. Untouched on failure. */
 qn_status qn_adapter_file_open(const char *path, const qn_model_config *model, qn_buf *notes,
                                qn_adapter_file *out);
+/* QN_E_UNSUPPORTED: it changes more than matrices by factors (message: which tensor, and `what` for it). */
+qn_status qn_adapter_file_needs_factors(const qn_adapter_file *f, const char *what);
 /* Accepts a zeroed one. */
 void qn_adapter_file_close(qn_adapter_file *f);
 
 /* A [rank, n_in] into a and B, of this matrix's outputs, as [rank, n_out] into b; its magnitudes [n_out] into
  * m where it has some. Of experts one after the other, zeros for those without factors. QN_E_FORMAT names a tensor with a number that is not finite, and the element. */
-qn_status qn_adapter_file_read(const qn_adapter_file *f, const qn_adapter_target *t, float *a, float *b,
-                               float *m);
+qn_status qn_adapter_target_read(const qn_adapter_target *t, float *a, float *b, float *m);
 
 #endif

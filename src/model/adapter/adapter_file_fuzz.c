@@ -79,10 +79,21 @@ static void read_targets(const qn_adapter_file *f)
         float *a = qn_alloc_array((size_t)(n * t->n_in), sizeof *a);
         float *b = qn_alloc_array((size_t)(n * t->n_out), sizeof *b);
         float *m = qn_alloc_array((size_t)t->n_out, sizeof *m);
-        if (a && b && m) qn_adapter_file_read(f, t, a, b, m);
+        if (a && b && m) qn_adapter_target_read(t, a, b, m);
         qn_free(m);
         qn_free(a);
         qn_free(b);
+    }
+}
+
+static void apply_wholes(const qn_adapter_file *f, const qn_model_config *c)
+{
+    for (int64_t i = 0; i < f->wholes.n; i++) {
+        const qn_adapter_whole *w = &f->wholes.list[i];
+        if (w->n_rows * w->n_cols > VALUES_MAX) continue;
+        float *numbers = qn_calloc((size_t)(w->n_rows * w->n_cols) + 1, sizeof *numbers);
+        if (numbers) qn_adapter_whole_apply(w, c, numbers);
+        qn_free(numbers);
     }
 }
 
@@ -92,6 +103,7 @@ static void open_for(const qn_model_config *c)
     qn_buf notes = {0};
     if (qn_adapter_file_open(dir, c, &notes, &f) == QN_OK) {
         read_targets(&f);
+        apply_wholes(&f, c);
         qn_adapter_file_close(&f);
     }
     qn_buf_free(&notes);

@@ -7,7 +7,9 @@
 #include "base/checked.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "model/adapter/adapter_changes.h"
 #include "model/adapter/adapter_file.h"
+#include "model/adapter/adapter_gains.h"
 #include "model/config/families.h"
 #include "model/weights/row_order.h"
 
@@ -17,14 +19,17 @@ enum { OWN, BELOW, PARTS };
 typedef struct {
     enum { EMPTY, LOADED, SHOWN } state;
     qn_adapter_about about;
-    qn_buffer *data[PARTS]; /* all factors; NULL: none are there */
+    qn_buffer *data[PARTS];     /* all factors; NULL: none are there */
+    qn_adapter_change *changes; /* of whole tensors, owned */
+    int64_t n_changes;
     int64_t n_holds;
 } adapter;
 
-/* One matrix of the model that some adapter changes, or changed. */
+/* One tensor of the model that some adapter changes, or changed: a matrix by factors, or any as a whole. */
 typedef struct {
-    uint64_t built;                      /* number of the building in which its step was made */
-    qn_lora_pair pairs[QN_ADAPTERS_MAX]; /* by id */
+    uint64_t built; /* number of the building in which its steps were made */
+    int n_steps;
+    qn_lora_pair pairs[]; /* [n_steps][QN_ADAPTERS_MAX] by id */
 } place;
 
 struct qn_adapters {
@@ -35,8 +40,10 @@ struct qn_adapters {
     pthread_mutex_t lock; /* of the adapters' names, holds and default */
     adapter adapters[QN_ADAPTERS_MAX];
     int32_t default_id; /* -1: none */
-    place **places;     /* [1 + num_hidden_layers][QN_WEIGHT_ROLE_COUNT], NULL where never needed */
-    int64_t n_places;   /* of the table */
+    /* [2][1 + num_hidden_layers][QN_WEIGHT_ROLE_COUNT], NULL where never needed; first those of factors, then
+     * those of whole tensors */
+    place **places;
+    int64_t n_places; /* of the table */
     uint64_t building;
     size_t table_bytes; /* of this and the places, in the ledger */
 };
@@ -61,7 +68,7 @@ qn_status qn_adapters_new(qn_device *device, const qn_model_config *config, cons
     a->parameters[OWN] = parameters;
     a->default_id = -1;
     a->building = 1;
-    a->n_places = (1 + config->num_hidden_layers) * QN_WEIGHT_ROLE_COUNT;
+    a->n_places = 2 * (1 + config->num_hidden_layers) * QN_WEIGHT_ROLE_COUNT;
     a->places = qn_calloc((size_t)a->n_places, sizeof(place *));
     qn_status status = a->places ? count_bytes(a, (size_t)a->n_places * sizeof(place *)) : QN_E_NOMEM;
     if (status == QN_OK)
@@ -81,6 +88,8 @@ void qn_adapters_split(qn_adapters *a, int64_t border, qn_device *device, const 
 static void release_data(const adapter *a)
 {
     for (int k = 0; k < PARTS; k++) qn_buffer_release(a->data[k]);
+    for (int64_t i = 0; i < a->n_changes; i++) qn_adapter_change_free(&a->changes[i]);
+    qn_free(a->changes);
 }
 
 void qn_adapters_free(qn_adapters *a)
@@ -97,9 +106,21 @@ void qn_adapters_free(qn_adapters *a)
     qn_free(a);
 }
 
-static int64_t place_index(qn_weight_role role, int64_t layer)
+static place **place_of(const qn_adapters *a, int is_whole, qn_weight_role role, int64_t layer)
 {
-    return (role < QN_WEIGHT_MODEL_COUNT ? 0 : 1 + layer) * QN_WEIGHT_ROLE_COUNT + role;
+    const int64_t i = (role < QN_WEIGHT_MODEL_COUNT ? 0 : 1 + layer) * QN_WEIGHT_ROLE_COUNT + role;
+    return &a->places[is_whole * (a->n_places / 2) + i];
+}
+
+static qn_status make_place(qn_adapters *a, place **p, int n_steps)
+{
+    const size_t size_bytes = sizeof **p + (size_t)n_steps * QN_ADAPTERS_MAX * sizeof(qn_lora_pair);
+    if (*p) return QN_OK;
+    QN_TRY(count_bytes(a, size_bytes));
+    *p = qn_calloc(1, size_bytes);
+    if (!*p) return QN_E_NOMEM;
+    (*p)->n_steps = n_steps;
+    return QN_OK;
 }
 
 /* ---- names -------------------------------------------------------------------------------------------- */
@@ -190,10 +211,15 @@ qn_status qn_adapters_about(qn_adapters *a, int64_t i, qn_adapter_about *out)
 
 /* ---- loading ------------------------------------------------------------------------------------------ */
 
-/* The device that a target's matrix lies on. */
+/* The device that a tensor lies on. */
+static int part_of_role(const qn_adapters *a, qn_weight_role role, int64_t layer)
+{
+    return role >= QN_WEIGHT_MODEL_COUNT && layer < a->border ? BELOW : OWN;
+}
+
 static int part_of(const qn_adapters *a, const qn_adapter_target *t)
 {
-    return t->role >= QN_WEIGHT_MODEL_COUNT && t->layer < a->border ? BELOW : OWN;
+    return part_of_role(a, t->role, t->layer);
 }
 
 /* Bytes of all factors of a part, each matrix at a multiple of 16 floats. */
@@ -213,7 +239,7 @@ static qn_status count_floats(const qn_adapters *a, const qn_adapter_file *f, in
         }
     }
     if (!qn_mul_size(total, sizeof(float), out))
-        return qn_fail(QN_E_FORMAT, "%s: the adapter is too large", f->targets[0].a->file);
+        return qn_fail(QN_E_FORMAT, "%s: the adapter is too large", qn_safetensors_path(f->tensors));
     return QN_OK;
 }
 
@@ -234,58 +260,6 @@ static void reorder(const qn_model_config *c, const qn_adapter_target *t, int64_
     }
 }
 
-enum { NORM_ROWS = 128 };
-
-/* Squares of the lengths of rows [first, first + n) of W + scale B^T A, into out. */
-static qn_status square_lengths(qn_scope *s, qn_array *w, const qn_adapter_target *t, const qn_lora_pair *p,
-                                int64_t first, int64_t n, float *out)
-{
-    int32_t ids[NORM_ROWS];
-    const float *b = (const float *)p->data->data + p->b;
-    qn_shape a_shape = qn_shape_make(2, (int64_t[]){t->rank, t->n_in});
-    float *of_rows = qn_alloc_array((size_t)(n * t->rank), sizeof *of_rows);
-    if (!of_rows) return QN_E_NOMEM;
-    for (int64_t i = 0; i < n; i++) {
-        ids[i] = (int32_t)(first + i);
-        for (int32_t k = 0; k < t->rank; k++)
-            of_rows[i * t->rank + k] = p->scale * b[k * t->n_out + first + i];
-    }
-    qn_array *rows = qn_take(s, w, qn_from_data(s, QN_DTYPE_I32, 1, &n, ids));
-    qn_array *change =
-        qn_matmul(s, qn_from_data(s, QN_DTYPE_F32, 2, (int64_t[]){n, t->rank}, of_rows),
-                  qn_from_data(s, QN_DTYPE_F32, a_shape.n, a_shape.dim, (const float *)p->data->data + p->a));
-    qn_array *sums = qn_sum(s, qn_unary(s, QN_PRIM_SQUARE, qn_add(s, rows, change)), 1);
-    qn_free(of_rows);
-    QN_TRY(qn_scope_status(s));
-    QN_TRY(qn_eval(s, 1, &sums));
-    memcpy(out, qn_array_data(sums), (size_t)n * sizeof *out);
-    return QN_OK;
-}
-
-/* DoRA: the changed rows get the lengths that the magnitudes say, so an output's gain is its magnitude over
- * the length of its row. gain holds the magnitudes before. */
-static qn_status make_gains(const qn_adapters *a, const qn_adapter_target *t, const qn_lora_pair *p,
-                            float *gain)
-{
-    const int part = part_of(a, t);
-    qn_array *w = qn_parameters_get(a->parameters[part], t->role, t->layer);
-    qn_status status = w ? QN_OK : qn_fail(QN_E_UNSUPPORTED, "%s: the model has no such matrix", t->m->name);
-    for (int64_t i = 0; status == QN_OK && i < t->n_out; i += NORM_ROWS) {
-        float squares[NORM_ROWS];
-        int64_t n = t->n_out - i < NORM_ROWS ? t->n_out - i : NORM_ROWS;
-        qn_scope *s = qn_scope_new(a->device[part]);
-        status = s ? square_lengths(s, w, t, p, i, n, squares) : QN_E_NOMEM;
-        qn_scope_free(s);
-        for (int64_t j = 0; status == QN_OK && j < n; j++) {
-            gain[i + j] /= sqrtf(squares[j]);
-            if (!isfinite(gain[i + j]))
-                status = qn_fail(QN_E_FORMAT, "%s: tensor %s: row %lld of its matrix has the length %g",
-                                 t->m->file, t->m->name, (long long)(i + j), sqrt((double)squares[j]));
-        }
-    }
-    return status;
-}
-
 /* The places of the file's targets, and its factors in data; pairs[i] is target i's. */
 static qn_status read_all(qn_adapters *a, const qn_adapter_file *f, float scale, qn_buffer *const *data_of,
                           qn_lora_pair *pairs)
@@ -293,13 +267,10 @@ static qn_status read_all(qn_adapters *a, const qn_adapter_file *f, float scale,
     int64_t next[PARTS] = {0}, widest = 0;
     for (int64_t i = 0; i < f->n_targets; i++) {
         const qn_adapter_target *t = &f->targets[i];
-        place **p = &a->places[place_index(t->role, t->layer)];
         if (t->n_out > widest) widest = t->n_out;
-        if (*p) continue;
-        QN_TRY(count_bytes(a, sizeof **p));
-        if (!(*p = qn_calloc(1, sizeof **p))) return QN_E_NOMEM;
+        QN_TRY(make_place(a, place_of(a, 0, t->role, t->layer), 1));
     }
-    float *row = qn_alloc_array((size_t)widest, sizeof *row);
+    float *row = qn_alloc_array((size_t)widest + 1, sizeof *row);
     qn_status status = row ? QN_OK : QN_E_NOMEM;
     for (int64_t i = 0; status == QN_OK && i < f->n_targets; i++) {
         const qn_adapter_target *t = &f->targets[i];
@@ -318,12 +289,15 @@ static qn_status read_all(qn_adapters *a, const qn_adapter_file *f, float scale,
         if (!isfinite(p->scale))
             status = qn_fail(QN_E_ARG, "scale %g times the adapter's own %g is too large", (double)scale,
                              (double)t->factor);
-        if (status == QN_OK) status = qn_adapter_file_read(f, t, (float *)data->data + p->a, b, gain);
+        if (status == QN_OK) status = qn_adapter_target_read(t, (float *)data->data + p->a, b, gain);
         if (status == QN_OK && qn_row_order_differs(a->config, t->role)) {
             reorder(a->config, t, t->rank, b, row);
             if (gain) reorder(a->config, t, 1, gain, row);
         }
-        if (status == QN_OK && gain) status = make_gains(a, t, p, gain);
+        const int part = part_of(a, t);
+        if (status == QN_OK && gain)
+            status = qn_adapter_gains(a->device[part],
+                                      qn_parameters_get(a->parameters[part], t->role, t->layer), t, p, gain);
     }
     qn_free(row);
     return status;
@@ -335,6 +309,36 @@ static int32_t largest_rank(const qn_adapter_file *f)
     for (int64_t i = 0; i < f->n_targets; i++)
         if (f->targets[i].rank > rank) rank = f->targets[i].rank;
     return rank;
+}
+
+/* The file's whole tensors as changes of made. */
+static qn_status read_wholes(qn_adapters *a, const qn_adapter_file *f, float scale, adapter *made)
+{
+    made->changes = qn_calloc((size_t)f->wholes.n + 1, sizeof *made->changes);
+    if (!made->changes) return QN_E_NOMEM;
+    for (int64_t i = 0; i < f->wholes.n; i++) {
+        const qn_adapter_whole *w = &f->wholes.list[i];
+        const int part = part_of_role(a, w->role, w->layer);
+        QN_TRY(make_place(a, place_of(a, 1, w->role, w->layer),
+                          qn_adapter_change_steps(a->config, w->role, w->layer)));
+        QN_TRY(qn_adapter_change_make(a->device[part], a->parameters[part], a->config, w, scale,
+                                      &made->changes[i]));
+        made->n_changes++;
+    }
+    return QN_OK;
+}
+
+static uint64_t hash_changes(const qn_adapter_file *f, const adapter *made, uint64_t hash)
+{
+    for (int64_t i = 0; i < made->n_changes; i++) {
+        const qn_adapter_change *c = &made->changes[i];
+        if (!c->data) continue;
+        const int64_t what[3] = {f->wholes.list[i].role, f->wholes.list[i].layer, -1};
+        hash = qn_hash_bytes(what, sizeof what, hash);
+        hash = qn_hash_bytes(&c->pairs[0].scale, sizeof c->pairs[0].scale, hash);
+        hash = qn_hash_bytes(c->data->data, c->size_bytes, hash);
+    }
+    return hash;
 }
 
 static uint64_t hash_factors(const qn_adapter_file *f, const qn_lora_pair *pairs)
@@ -355,6 +359,18 @@ static uint64_t hash_factors(const qn_adapter_file *f, const qn_lora_pair *pairs
     return hash;
 }
 
+static void show_pairs(qn_adapters *a, const qn_adapter_file *f, const qn_lora_pair *pairs,
+                       const adapter *made, int32_t id)
+{
+    for (int64_t i = 0; i < f->n_targets; i++)
+        (*place_of(a, 0, f->targets[i].role, f->targets[i].layer))->pairs[id] = pairs[i];
+    for (int64_t i = 0; i < made->n_changes; i++) {
+        place *p = *place_of(a, 1, f->wholes.list[i].role, f->wholes.list[i].layer);
+        for (int k = 0; k < made->changes[i].n_pairs; k++)
+            p->pairs[k * QN_ADAPTERS_MAX + id] = made->changes[i].pairs[k];
+    }
+}
+
 /* The file becomes adapter number id, which is free. */
 static qn_status take_file(qn_adapters *a, const qn_adapter_file *f, int32_t id, const char *name,
                            const char *path, float scale)
@@ -363,7 +379,7 @@ static qn_status take_file(qn_adapters *a, const qn_adapter_file *f, int32_t id,
     for (int k = 0; k < PARTS; k++) QN_TRY(count_floats(a, f, k, &size_bytes[k]));
     adapter made = {.state = LOADED};
     char *kept_path = qn_strdup(path);
-    qn_lora_pair *pairs = qn_alloc_array((size_t)f->n_targets, sizeof *pairs);
+    qn_lora_pair *pairs = qn_alloc_array((size_t)f->n_targets + 1, sizeof *pairs);
     qn_status status = kept_path && pairs ? QN_OK : QN_E_NOMEM;
     for (int k = 0; k < PARTS && status == QN_OK; k++) {
         if (!size_bytes[k]) continue;
@@ -371,16 +387,17 @@ static qn_status take_file(qn_adapters *a, const qn_adapter_file *f, int32_t id,
         if (status == QN_OK && !qn_buffer_host(made.data[k], QN_HOST_WRITES)) status = QN_E_NOMEM;
     }
     if (status == QN_OK) status = read_all(a, f, scale, made.data, pairs);
+    if (status == QN_OK) status = read_wholes(a, f, scale, &made);
     if (status == QN_OK) {
-        for (int64_t i = 0; i < f->n_targets; i++)
-            a->places[place_index(f->targets[i].role, f->targets[i].layer)]->pairs[id] = pairs[i];
+        show_pairs(a, f, pairs, &made, id);
         made.about = (qn_adapter_about){.path = kept_path,
-                                        .fingerprint = hash_factors(f, pairs),
+                                        .fingerprint = hash_changes(f, &made, hash_factors(f, pairs)),
                                         .layout = f->config.layout,
                                         .scale = scale,
-                                        .n_matrices = f->n_targets,
+                                        .n_matrices = f->n_targets + f->wholes.n,
                                         .rank = largest_rank(f),
                                         .size_bytes = size_bytes[OWN] + size_bytes[BELOW]};
+        for (int64_t i = 0; i < made.n_changes; i++) made.about.size_bytes += made.changes[i].size_bytes;
         memcpy(made.about.name, name, strlen(name) + 1);
         pthread_mutex_lock(&a->lock);
         a->adapters[id] = made;
@@ -431,7 +448,8 @@ void qn_adapters_drop(qn_adapters *a, int32_t id)
     a->adapters[id] = (adapter){0};
     pthread_mutex_unlock(&a->lock);
     for (int64_t i = 0; i < a->n_places; i++)
-        if (a->places[i]) a->places[i]->pairs[id] = (qn_lora_pair){0};
+        for (int k = 0; a->places[i] && k < a->places[i]->n_steps; k++)
+            a->places[i]->pairs[k * QN_ADAPTERS_MAX + id] = (qn_lora_pair){0};
     release_data(&old);
     qn_free(old.about.path);
 }
@@ -460,7 +478,7 @@ qn_status qn_adapters_unload(qn_adapters *a, const char *name)
 
 static int is_needed(const place *p)
 {
-    for (int i = 0; p && i < QN_ADAPTERS_MAX; i++)
+    for (int i = 0; p && i < p->n_steps * QN_ADAPTERS_MAX; i++)
         if (p->pairs[i].data) return 1;
     return 0;
 }
@@ -485,9 +503,18 @@ void qn_adapters_begin_programs(qn_adapters *a)
 
 const qn_lora_pair *qn_adapters_pairs(qn_adapters *a, qn_weight_role role, int64_t layer)
 {
-    place *p = a->places[place_index(role, layer)];
+    place *p = *place_of(a, 0, role, layer);
     if (!is_needed(p)) return NULL;
     p->built = a->building;
+    return p->pairs;
+}
+
+const qn_lora_pair *qn_adapters_changes(qn_adapters *a, qn_weight_role role, int64_t layer, int *n_steps)
+{
+    place *p = *place_of(a, 1, role, layer);
+    if (!is_needed(p)) return NULL;
+    p->built = a->building;
+    *n_steps = p->n_steps;
     return p->pairs;
 }
 
@@ -498,7 +525,7 @@ qn_status qn_adapters_check_programs(const qn_adapters *a)
         if (!is_needed(p) || p->built == a->building) continue;
         char name[QN_TENSOR_NAME_MAX];
         qn_weight_role role = (qn_weight_role)(i % QN_WEIGHT_ROLE_COUNT);
-        int64_t row = i / QN_WEIGHT_ROLE_COUNT;
+        int64_t row = i % (a->n_places / 2) / QN_WEIGHT_ROLE_COUNT;
         if (!qn_family_weight_name(a->config->family, QN_SOURCE_SAFETENSORS, "", role, row ? row - 1 : 0,
                                    name) &&
             !qn_family_expert_module(a->config->family, QN_EXPERTS_PARAMETER, "", role, row - 1, name, NULL))

@@ -71,6 +71,8 @@ int qn_adapters_want_programs(const qn_adapters *a);
 void qn_adapters_begin_programs(qn_adapters *a);
 /* [QN_ADAPTERS_MAX], by id, for the step of a matrix; NULL: no adapter that is loaded changes it. */
 const qn_lora_pair *qn_adapters_pairs(qn_adapters *a, qn_weight_role role, int64_t layer);
+/* The same of a tensor that adapters change as a whole (adapter_changes.h): [*n_steps][QN_ADAPTERS_MAX]. */
+const qn_lora_pair *qn_adapters_changes(qn_adapters *a, qn_weight_role role, int64_t layer, int *n_steps);
 /* QN_E_UNSUPPORTED: the programs built since begin have no place for a matrix that an adapter changes
  * (message: which). */
 qn_status qn_adapters_check_programs(const qn_adapters *a);

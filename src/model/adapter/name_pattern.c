@@ -31,9 +31,9 @@ static void give(void *p, void *user)
     qn_free(p);
 }
 
-static qn_status compile(qn_name_pattern *p, const char *text, size_t n)
+/* n_before: bytes of text before the key. */
+static qn_status compile(qn_name_pattern *p, const char *text, size_t n, size_t n_before)
 {
-    static const char before[] = "(.*\\.)?(";
     int error = 0;
     size_t offset = 0;
     ran_out = 0;
@@ -52,11 +52,17 @@ static qn_status compile(qn_name_pattern *p, const char *text, size_t n)
     if (p->code) return QN_OK;
     char why[128] = "";
     pcre2_get_error_message(error, (PCRE2_UCHAR *)why, sizeof why);
-    offset = offset > sizeof before - 1 ? offset - (sizeof before - 1) : 0;
+    offset = offset > n_before ? offset - n_before : 0;
     return qn_fail(QN_E_FORMAT, "\"%.60s\" is not a regular expression: %s at byte %zu", p->key, why, offset);
 }
 
 qn_status qn_name_pattern_new(const char *key, qn_name_pattern **out)
+{
+    return qn_name_pattern_between("(.*\\.)?(", key, ")$", out);
+}
+
+qn_status qn_name_pattern_between(const char *before, const char *key, const char *after,
+                                  qn_name_pattern **out)
 {
     qn_buf text = {0};
     const size_t n = strlen(key);
@@ -66,9 +72,9 @@ qn_status qn_name_pattern_new(const char *key, qn_name_pattern **out)
     qn_name_pattern *p = qn_calloc(1, sizeof *p);
     if (!p) return QN_E_NOMEM;
     p->key = qn_strdup(key);
-    qn_buf_printf(&text, "(.*\\.)?(%s)$", key);
+    qn_buf_printf(&text, "%s%s%s", before, key, after);
     qn_status status = p->key ? text.status : QN_E_NOMEM;
-    if (status == QN_OK) status = compile(p, text.data, text.length);
+    if (status == QN_OK) status = compile(p, text.data, text.length, strlen(before));
     qn_buf_free(&text);
     if (status == QN_OK)
         *out = p;
@@ -85,24 +91,48 @@ void qn_name_pattern_free(qn_name_pattern *p)
     qn_free(p);
 }
 
-qn_status qn_name_pattern_match(const qn_name_pattern *p, const char *name, int *matches)
+/* Runs the expression; *rc: PCRE2's. digits, which may be NULL, gets what the group "idx" matched. */
+static qn_status run(const qn_name_pattern *p, const char *name, int *rc, char digits[20])
 {
-    int rc = PCRE2_ERROR_NOMEMORY;
+    static const char group[] = "idx";
+    PCRE2_SIZE n = 20;
+    *rc = PCRE2_ERROR_NOMEMORY;
     ran_out = 0;
     pcre2_general_context *memory = pcre2_general_context_create(take, give, NULL);
     pcre2_match_context *context = memory ? pcre2_match_context_create(memory) : NULL;
-    pcre2_match_data *data = context ? pcre2_match_data_create(1, memory) : NULL;
+    pcre2_match_data *data = context ? pcre2_match_data_create_from_pattern(p->code, memory) : NULL;
     if (data) {
         pcre2_set_match_limit(context, MATCH_LIMIT);
         pcre2_set_heap_limit(context, HEAP_LIMIT_KIB);
-        rc = pcre2_match(p->code, (PCRE2_SPTR)name, strlen(name), 0, 0, data, context);
+        *rc = pcre2_match(p->code, (PCRE2_SPTR)name, strlen(name), 0, 0, data, context);
     }
+    if (digits) digits[0] = '\0';
+    if (digits && *rc >= 0 &&
+        pcre2_substring_copy_byname(data, (PCRE2_SPTR)group, (PCRE2_UCHAR *)digits, &n) != 0)
+        digits[0] = '\0';
     pcre2_match_data_free(data);
     pcre2_match_context_free(context);
     pcre2_general_context_free(memory);
     if (ran_out) return QN_E_NOMEM;
-    if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
+    if (*rc < 0 && *rc != PCRE2_ERROR_NOMATCH)
         return qn_fail(QN_E_UNSUPPORTED, "\"%.60s\" takes too many steps for the name %.100s", p->key, name);
+    return QN_OK;
+}
+
+qn_status qn_name_pattern_match(const qn_name_pattern *p, const char *name, int *matches)
+{
+    int rc;
+    QN_TRY(run(p, name, &rc, NULL));
     *matches = rc >= 0;
+    return QN_OK;
+}
+
+qn_status qn_name_pattern_number(const qn_name_pattern *p, const char *name, int64_t *value)
+{
+    char digits[20];
+    int rc;
+    QN_TRY(run(p, name, &rc, digits));
+    *value = rc < 0 || !digits[0] || strlen(digits) > 18 ? -1 : 0;
+    for (const char *d = digits; *value >= 0 && *d; d++) *value = 10 * *value + (*d - '0');
     return QN_OK;
 }

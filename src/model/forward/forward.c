@@ -197,7 +197,7 @@ qn_array *qn_forward_embed(qn_scope *s, const qn_forward *f, qn_array **layer_in
 {
     const qn_model_config *c = f->config;
     qn_scope_prefix(s, "%s", "");
-    qn_array *x = qn_take(s, qn_forward_weight(f, QN_WEIGHT_EMBED, 0), f->ids);
+    qn_array *x = qn_block_embedding(s, f, f->ids);
     x = qn_scale(s, x, c->embedding_scale);
     if (f->embeds) {
         qn_array *is_text = qn_sub(s, qn_scalar(s, 1), f->is_embed), *embeds = f->embeds;
@@ -273,7 +273,8 @@ qn_array *qn_forward_losses(qn_scope *s, const qn_forward *f, qn_array *hidden, 
 {
     const qn_trained_matrix *m = qn_trained_get(f->trained, QN_WEIGHT_LM_HEAD, 0);
     const int has_bias = qn_forward_weight(f, QN_WEIGHT_LM_HEAD_BIAS, 0) != NULL;
-    if (has_bias || (m && m->a) || (f->adapters && qn_adapters_pairs(f->adapters, QN_WEIGHT_LM_HEAD, 0))) {
+    if (has_bias || (m && m->a) || qn_block_is_changed(f, QN_WEIGHT_LM_HEAD, 0) ||
+        qn_block_is_changed(f, QN_WEIGHT_LM_HEAD_BIAS, 0)) {
         qn_array *logits = qn_forward_head(s, f, hidden, rows);
         return qn_sub(s, qn_logsumexp(s, logits), qn_take_along(s, logits, targets));
     }

@@ -373,6 +373,25 @@ int qn_weight_shape(const qn_model_config *c, int64_t layer, qn_weight_role role
     return n;
 }
 
+int qn_weight_has_offset(qn_weight_role role)
+{
+    static const qn_weight_role norms[] = {QN_WEIGHT_FINAL_NORM,
+                                           QN_WEIGHT_LAYER_INPUT_NORM,
+                                           QN_WEIGHT_ATTN_NORM,
+                                           QN_WEIGHT_Q_NORM,
+                                           QN_WEIGHT_K_NORM,
+                                           QN_WEIGHT_POST_ATTN_NORM,
+                                           QN_WEIGHT_FFN_NORM,
+                                           QN_WEIGHT_POST_FFN_NORM,
+                                           QN_WEIGHT_POST_MLP_NORM,
+                                           QN_WEIGHT_EXPERTS_NORM,
+                                           QN_WEIGHT_POST_EXPERTS_NORM,
+                                           QN_WEIGHT_POST_LAYER_INPUT_NORM};
+    for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
+        if (norms[i] == role) return 1;
+    return 0;
+}
+
 int64_t qn_weight_taps(const qn_model_config *c, int64_t layer, qn_weight_role role)
 {
     return roles[role].shape[2] == DIM_KERNEL ? dim_size(c, &c->layers[layer], DIM_KERNEL) : 0;

@@ -22,6 +22,8 @@ int qn_weight_shape(const qn_model_config *c, int64_t layer, qn_weight_role role
 /* Of a convolution's weights [channels, 1, taps], which are one dimension for weights.h and [taps, channels] for
  * blocks: the taps; else 0. */
 int64_t qn_weight_taps(const qn_model_config *c, int64_t layer, qn_weight_role role);
+/* 1: a norm that norm_offset of the family is about (families.h). */
+int qn_weight_has_offset(qn_weight_role role);
 qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, qn_weight_role role);
 
 #endif

@@ -157,7 +157,7 @@ static qn_status read_module(const reading *r, const qn_module *m, float *a, flo
     for (int i = 0; i < m->n_roles; i++) {
         const qn_adapter_target *t = targets[i];
         float *magnitudes = b + experts * rank * t->n_out;
-        QN_TRY(qn_adapter_file_read(r->file, t, i ? a : to[0], b, t->m ? magnitudes : NULL));
+        QN_TRY(qn_adapter_target_read(t, i ? a : to[0], b, t->m ? magnitudes : NULL));
         if (i && memcmp(a, to[0], (size_t)(experts * rank * m->n_in) * sizeof *a) != 0)
             return qn_fail(
                 QN_E_UNSUPPORTED,
@@ -203,7 +203,9 @@ qn_status qn_trainable_load(qn_trainable *t, const qn_train_base *base, const ch
                        "%s: this training changes the weights themselves, so it cannot start from an adapter",
                        path);
     QN_TRY(qn_adapter_file_open(path, &base->config, notes, &file));
-    qn_status status = read_all(&r);
+    qn_status status = qn_adapter_file_needs_factors(
+        &file, "a training cannot go on with an adapter that changes whole tensors");
+    if (status == QN_OK) status = read_all(&r);
     const float *from = r.numbers;
     for (int64_t i = 0; i < t->n && status == QN_OK; i++) {
         qn_trainable_write(&t->arrays[i], 0, t->arrays[i].n, from);

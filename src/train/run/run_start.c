@@ -52,7 +52,9 @@ qn_status qn_run_start_fill(qn_run_options *r, const qn_train_base *base)
     qn_status status = qn_adapter_file_open(r->o.start_path, &base->config, &notes, &f);
     qn_buf_free(&notes);
     QN_TRY(status);
-    status = fill(&r->o, base, &f);
+    status = qn_adapter_file_needs_factors(
+        &f, "a training cannot go on with an adapter that changes whole tensors");
+    if (status == QN_OK) status = fill(&r->o, base, &f);
     qn_adapter_file_close(&f);
     return status;
 }

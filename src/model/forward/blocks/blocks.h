@@ -9,6 +9,10 @@
  * QN_WEIGHT_ROLE_COUNT). */
 qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
                           qn_weight_role bias, int64_t layer);
+/* 1: adapters change the tensor. */
+int qn_block_is_changed(const qn_forward *f, qn_weight_role role, int64_t layer);
+/* Rows [R, hidden_size] of the embedding for ids [R], as the rows' adapters have them. */
+qn_array *qn_block_embedding(qn_scope *s, const qn_forward *f, qn_array *ids);
 /* The product y of x with the matrix of a role, plus what the rows' adapters add to it. */
 qn_array *qn_block_adapted(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *y, qn_weight_role weight,
                            int64_t layer);

@@ -46,12 +46,54 @@ static const char *const names[QN_WEIGHT_ROLE_COUNT] = {[QN_WEIGHT_Q] = "q",
                                                         [QN_WEIGHT_LAYER_INPUT_GATE] = "input_gate",
                                                         [QN_WEIGHT_LAYER_INPUT_OUT] = "input_out"};
 
+/* A number for each row, 1 where one is 1 and else 0: [R, 1]. */
+static qn_array *of_rows(qn_scope *s, const qn_forward *f, float one)
+{
+    qn_array *x = qn_scale(s, qn_astype(s, f->row_adapters, QN_DTYPE_F32), 0);
+    return qn_reshape_rows(s, qn_add(s, x, qn_scalar(s, one)), 1, (int64_t[]){1});
+}
+
+/* y plus what adapters add to the product of x with a tensor that they change as a whole; x NULL: a vector. */
+static qn_array *changed(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *y, qn_weight_role role,
+                         int64_t layer)
+{
+    int n = 0;
+    const qn_lora_pair *pairs = f->adapters ? qn_adapters_changes(f->adapters, role, layer, &n) : NULL;
+    if (!pairs) return y;
+    if (!x) x = of_rows(s, f, 1);
+    for (int i = 0; i < n; i++)
+        y = qn_lora(s, &(qn_params_lora){pairs + i * QN_ADAPTERS_MAX, QN_ADAPTERS_MAX}, x, y,
+                    f->row_adapters);
+    return qn_label(s, y, "changed");
+}
+
+int qn_block_is_changed(const qn_forward *f, qn_weight_role role, int64_t layer)
+{
+    int n;
+    return f->adapters &&
+           (qn_adapters_pairs(f->adapters, role, layer) || qn_adapters_changes(f->adapters, role, layer, &n));
+}
+
+qn_array *qn_block_embedding(qn_scope *s, const qn_forward *f, qn_array *ids)
+{
+    const int64_t width = f->config->hidden_size, one[2] = {1, width};
+    int n;
+    qn_array *x = qn_take(s, qn_forward_weight(f, QN_WEIGHT_EMBED, 0), ids);
+    const qn_lora_pair *pairs = f->adapters ? qn_adapters_changes(f->adapters, QN_WEIGHT_EMBED, 0, &n) : NULL;
+    if (!pairs) return x;
+    const qn_params_lora p = {pairs, QN_ADAPTERS_MAX};
+    x = qn_experts_lora(s, &p, f->config->vocab_size, of_rows(s, f, 1), qn_reshape_rows(s, x, 2, one),
+                        qn_reshape_rows(s, ids, 1, one), f->row_adapters, NULL);
+    return qn_reshape_rows(s, x, 1, &width);
+}
+
 qn_array *qn_block_adapted(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *y, qn_weight_role weight,
                            int64_t layer)
 {
     char label[32];
     const qn_trained_matrix *m = qn_trained_get(f->trained, weight, layer);
     if (m) y = qn_trained_linear(s, m, x, qn_forward_weight(f, weight, layer), y);
+    y = changed(s, f, x, y, weight, layer);
     const qn_lora_pair *pairs = f->adapters ? qn_adapters_pairs(f->adapters, weight, layer) : NULL;
     if (!pairs) return y;
     y = qn_lora(s, &(qn_params_lora){pairs, QN_ADAPTERS_MAX}, x, y, f->row_adapters);
@@ -78,7 +120,8 @@ qn_array *qn_block_linear(qn_scope *s, const qn_forward *f, qn_array *x, qn_weig
              *b = bias == QN_WEIGHT_ROLE_COUNT ? NULL : qn_forward_weight(f, bias, layer);
     if (names[weight]) y = qn_label(s, y, names[weight]);
     y = qn_block_adapted(s, f, x, y, weight, layer);
-    return b ? qn_add(s, y, b) : y;
+    if (b) y = qn_add(s, y, b);
+    return bias == QN_WEIGHT_ROLE_COUNT ? y : changed(s, f, NULL, y, bias, layer);
 }
 
 /* 0, which is no bias: the norm has none. */
@@ -93,14 +136,41 @@ static const qn_weight_role norm_biases[QN_WEIGHT_ROLE_COUNT] = {
     [QN_WEIGHT_Q_NORM] = QN_WEIGHT_Q_NORM_BIAS,
     [QN_WEIGHT_K_NORM] = QN_WEIGHT_K_NORM_BIAS};
 
+static qn_array *norm_by(qn_scope *s, const qn_model_config *c, qn_array *x, qn_array *w, qn_array *bias,
+                         float offset)
+{
+    return c->layer_norm ? qn_layer_norm(s, x, w, bias, c->rms_norm_eps)
+                         : qn_rms_norm(s, x, w, c->rms_norm_eps, offset);
+}
+
+/* What adapters add to each row's vector of a role, for rows x [R, n] or [R, heads, n]; NULL: nothing. */
+static qn_array *added_vector(qn_scope *s, const qn_forward *f, const qn_array *x, qn_weight_role role,
+                              int64_t layer)
+{
+    const qn_shape *shape = qn_array_shape(x);
+    const int64_t width = shape->dim[shape->n - 1], of_heads[2] = {1, width};
+    int n;
+    if (!f->adapters || !qn_adapters_changes(f->adapters, role, layer, &n)) return NULL;
+    qn_array *none = qn_add(s, of_rows(s, f, 0), qn_zeros(s, QN_DTYPE_F32, 1, &width));
+    qn_array *d = changed(s, f, NULL, none, role, layer);
+    return shape->n == 3 ? qn_reshape_rows(s, d, 2, of_heads) : d;
+}
+
 qn_array *qn_block_norm(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight, int64_t layer)
 {
     const qn_model_config *c = f->config;
-    qn_array *w = qn_forward_weight(f, weight, layer);
-    if (!w) return x;
-    if (!c->layer_norm) return qn_rms_norm(s, x, w, c->rms_norm_eps, c->norm_offset);
     const qn_weight_role bias = norm_biases[weight];
-    return qn_layer_norm(s, x, w, bias ? qn_forward_weight(f, bias, layer) : NULL, c->rms_norm_eps);
+    qn_array *w = qn_forward_weight(f, weight, layer);
+    if (!w || !x) return x;
+    const qn_shape *shape = qn_array_shape(x);
+    qn_array *y = norm_by(s, c, x, w, bias ? qn_forward_weight(f, bias, layer) : NULL, c->norm_offset);
+    qn_array *d = added_vector(s, f, x, weight, layer);
+    if (d) {
+        qn_array *ones = qn_ones(s, QN_DTYPE_F32, 1, &shape->dim[shape->n - 1]);
+        y = qn_add(s, y, qn_mul(s, norm_by(s, c, x, ones, NULL, 0), d));
+    }
+    d = bias ? added_vector(s, f, x, bias, layer) : NULL;
+    return d ? qn_add(s, y, d) : y;
 }
 
 qn_array *qn_block_softcap(qn_scope *s, qn_array *x, float cap)

@@ -1,0 +1,186 @@
+/* Adapters of the forms that peft writes beside plain factors, against peft's logits: the embedding's factors, saved
+ * modules, biases, rows of tokens (tools/adapter_forms_golden.py). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "format/safetensors/safetensors.h"
+#include "tests/support/adapter_dir.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/scratch.h"
+
+enum { IDS_MAX = 16, VOCAB_MAX = 1024 };
+static const float tolerance = 3e-4f;
+
+/* ---- files --------------------------------------------------------------------------------------------- */
+
+/* Element i of tensor number `place`, as the tool makes it. */
+static float number(int64_t place, int64_t i, double add, double amplitude)
+{
+    const uint32_t x = (uint32_t)((uint64_t)i * 2654435761u + (uint64_t)(place * 40503 + 12345)) >> 8;
+    return (float)add + (float)amplitude * ((float)x / (float)(1 << 24) - 0.5f);
+}
+
+/* A tensor [name, shape, add, amplitude] of a list. */
+static const char *read_tensor(const json_t *t, int64_t shape[2], int *n_dims, double *add, double *amplitude)
+{
+    const json_t *dims = json_array_get(t, 1);
+    *n_dims = (int)json_array_size(dims);
+    for (int d = 0; d < *n_dims; d++) shape[d] = json_integer_value(json_array_get(dims, (size_t)d));
+    *add = json_number_value(json_array_get(t, 2));
+    *amplitude = json_number_value(json_array_get(t, 3));
+    return json_string_value(json_array_get(t, 0));
+}
+
+static void write_tensors(const char *path, const char *prefix, const json_t *tensors, int64_t first)
+{
+    qn_st_writer *w = NULL;
+    const json_t *t;
+    size_t i;
+    int64_t shape[2] = {1, 1};
+    int n_dims;
+    double add, amplitude;
+    char name[256];
+    qn_test_ok(qn_st_writer_new(path, &w));
+    json_array_foreach(tensors, i, t)
+    {
+        snprintf(name, sizeof name, "%s%s", prefix, read_tensor(t, shape, &n_dims, &add, &amplitude));
+        qn_test_ok(qn_st_writer_add(w, name, QN_DTYPE_F32, n_dims, shape, NULL));
+    }
+    qn_test_ok(qn_st_writer_begin(w));
+    json_array_foreach(tensors, i, t)
+    {
+        read_tensor(t, shape, &n_dims, &add, &amplitude);
+        const int64_t n = shape[0] * (n_dims > 1 ? shape[1] : 1);
+        float *values = malloc((size_t)n * sizeof *values); /* foreign */
+        assert_non_null(values);
+        for (int64_t k = 0; k < n; k++) values[k] = number(first + (int64_t)i, k, add, amplitude);
+        qn_test_ok(qn_st_writer_write(w, (int64_t)i, 0, values, (size_t)n * sizeof *values));
+        free(values); /* foreign */
+    }
+    qn_test_ok(qn_st_writer_finish(w));
+    qn_st_writer_free(w);
+}
+
+static void write_json(const char *folder, const char *name, const json_t *value)
+{
+    char *text = json_dumps(value, 0);
+    assert_non_null(text);
+    qn_test_write_text(folder, name, text);
+    free(text); /* foreign */
+}
+
+static const char *write_model(const json_t *all)
+{
+    const char *folder = qn_test_scratch();
+    write_json(folder, "config.json", json_object_get(json_object_get(all, "bias"), "config"));
+    write_tensors(qn_test_path(folder, "model.safetensors"), "",
+                  json_object_get(json_object_get(all, "bias"), "tensors"), 1000);
+    return folder;
+}
+
+static const char *write_adapter(const json_t *form)
+{
+    const char *folder = qn_test_scratch();
+    write_json(folder, "adapter_config.json", json_object_get(form, "config"));
+    write_tensors(qn_test_path(folder, "adapter_model.safetensors"), "base_model.model.",
+                  json_object_get(form, "tensors"), 0);
+    return folder;
+}
+
+/* ---- logits -------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    float *last;
+    int64_t at, vocab;
+} last_row;
+
+static qn_status keep_last(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
+{
+    const last_row *l = user;
+    for (int64_t i = 0; i < n; i++)
+        if (first + i == l->at) memcpy(l->last, logits + i * l->vocab, (size_t)l->vocab * sizeof *logits);
+    return QN_OK;
+}
+
+/* Of the last row of ids with the adapter of this name, NULL: none. */
+static void compute(qn_engine *e, const char *adapter, const int32_t *ids, int64_t n, float *out)
+{
+    int32_t id;
+    qn_sequence *s = qn_test_sequence(e);
+    qn_test_ok(qn_adapters_hold(qn_engine_adapters(e), adapter ? adapter : "none", &id));
+    qn_sequence_set_adapter(s, id);
+    qn_feed feed = {s, ids, n, QN_LOGITS_ALL};
+    last_row l = {out, n - 1, qn_engine_config(e)->vocab_size};
+    assert_true(l.vocab <= VOCAB_MAX);
+    qn_test_ok(qn_engine_step(e, 1, &feed, keep_last, NULL, &l));
+    qn_sequence_free(s);
+    qn_adapters_release(qn_engine_adapters(e), id);
+}
+
+static int64_t read_ids(const json_t *all, int32_t *out)
+{
+    const json_t *ids = json_object_get(all, "ids");
+    for (size_t i = 0; i < json_array_size(ids); i++)
+        out[i] = (int32_t)json_integer_value(json_array_get(ids, i));
+    return (int64_t)json_array_size(ids);
+}
+
+static void expect_form(const json_t *all, const json_t *form)
+{
+    const char *name = json_string_value(json_object_get(form, "name")),
+               *model = json_string_value(json_object_get(form, "model"));
+    const json_t *want = json_object_get(form, "logits");
+    const char *adapter = write_adapter(form), *made = strcmp(model, "bias") == 0 ? write_model(all) : NULL;
+    char path[128];
+    int32_t ids[IDS_MAX];
+    const int64_t n = read_ids(all, ids);
+    float bare[VOCAB_MAX], with[VOCAB_MAX], again[VOCAB_MAX];
+    qn_buf notes = {0};
+    snprintf(path, sizeof path, "models/%s", model);
+    qn_engine *e = qn_test_engine(made ? made : qn_test_need_fixture(path), NULL,
+                                  (qn_engine_options){.precision = QN_PRECISION_EXACT});
+    compute(e, NULL, ids, n, bare);
+    qn_test_ok(qn_engine_adapter_load(e, "it", adapter, 1, &notes));
+    compute(e, "it", ids, n, with);
+    for (size_t i = 0; i < json_array_size(want); i++) {
+        const float expected = (float)json_number_value(json_array_get(want, i));
+        if (fabsf(with[i] - expected) > tolerance)
+            fail_msg("%s: logit %zu is %g, expected %g", name, i, (double)with[i], (double)expected);
+    }
+    /* Rows without the adapter keep their bits beside its steps, and when it is gone. */
+    compute(e, NULL, ids, n, again);
+    assert_memory_equal(bare, again, (size_t)qn_engine_config(e)->vocab_size * sizeof *bare);
+    qn_test_ok(qn_engine_adapter_unload(e, "it"));
+    compute(e, NULL, ids, n, again);
+    assert_memory_equal(bare, again, (size_t)qn_engine_config(e)->vocab_size * sizeof *bare);
+    qn_buf_free(&notes);
+    qn_engine_close(e);
+    qn_test_remove(adapter);
+    if (made) qn_test_remove(made);
+}
+
+static void test_against_peft(void **state)
+{
+    json_t *all = json_load_file(qn_test_need_fixture("adapter_forms.json"), 0, NULL), *form;
+    size_t i;
+    assert_non_null(all);
+    json_array_foreach(json_object_get(all, "forms"), i, form) expect_form(all, form);
+    json_decref(all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_peft)};
+    return cmocka_run_group_tests_name("forms of adapters", tests, NULL, NULL);
+}
