@@ -147,6 +147,12 @@ static void test_options(void **state)
         qn_rerank(model, &pair, 1, &(qn_rerank_options){.kind = QN_RERANK_KIND_COUNT}, note, &other),
         QN_E_ARG);
     qn_model_close(&model);
+    model = open_model("bert_reranker");
+    assert_int_equal(qn_rerank(model, &pair, 1, &(qn_rerank_options){.kind = QN_RERANK_YES_NO}, note, &other),
+                     QN_E_UNSUPPORTED);
+    rerank(model, &(qn_pair){.ids = ids, .n_ids = 2, .types = wrong}, 1, NULL, &other);
+    assert_int_equal(other.result[0].status, QN_E_ARG);
+    qn_model_close(&model);
 }
 
 int main(void)
