@@ -22,6 +22,8 @@ CLI_PKGS := yaml-0.1 zlib
 HUB_PKGS := $(if $(NOHUB),,$(shell pkg-config --exists libcurl 2>/dev/null && echo libcurl))
 # What `quern serve --store` keeps lies in SQLite, which only the program links. NOSTORE=1 leaves it out, and so does its absence.
 STORE_PKGS := $(if $(NOSTORE),,$(shell pkg-config --exists sqlite3 2>/dev/null && echo sqlite3))
+# WebP is read by libwebp, which only the program links. NOWEBP=1 leaves it out, and so does its absence.
+WEBP_PKGS := $(if $(NOWEBP),,$(shell pkg-config --exists libwebp 2>/dev/null && echo libwebp))
 ifneq ($(V),1)
 Q := @
 endif
@@ -32,7 +34,7 @@ endif
 # What is missing is said once, with the packages that bring it, before the compiler says it less clearly.
 ifneq ($(filter-out clean fixtures lint format uninstall,$(or $(MAKECMDGOALS),all)),)
 ifneq ($(shell pkg-config --exists $(PKGS) $(MEDIA_PKGS) $(SERVER_PKGS) $(CLI_PKGS) 2>/dev/null && echo yes),yes)
-$(error The headers of jansson, PCRE2, utf8proc, libpng, libjpeg, libevent, libyaml and zlib are needed. On Debian: apt-get install gcc make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libpng-dev libjpeg62-turbo-dev libevent-dev libyaml-dev zlib1g-dev libcmocka-dev; libcurl4-openssl-dev to fetch models by name; libsqlite3-dev for quern serve --store)
+$(error The headers of jansson, PCRE2, utf8proc, libpng, libjpeg, libevent, libyaml and zlib are needed. On Debian: apt-get install gcc make pkg-config libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libpng-dev libjpeg62-turbo-dev libevent-dev libyaml-dev zlib1g-dev libcmocka-dev; libcurl4-openssl-dev to fetch models by name; libsqlite3-dev for quern serve --store; libwebp-dev to read WebP)
 endif
 endif
 
@@ -40,12 +42,12 @@ endif
 need = $(Q)command -v $(1) >/dev/null || { echo "make $@: $(1) is needed. On Debian: apt-get install $(2)" >&2; exit 1; }
 
 # Objects serve both libraries: -fPIC leaves the kernels' code as it is, instruction by instruction.
-FLAGS := -Iinclude -Isrc -D_GNU_SOURCE $(shell pkg-config --cflags $(PKGS) $(MEDIA_PKGS) $(SERVER_PKGS) $(CLI_PKGS) $(HUB_PKGS) $(STORE_PKGS) 2>/dev/null) -std=c11 -g -Wall -Wextra -Werror \
+FLAGS := -Iinclude -Isrc -D_GNU_SOURCE $(shell pkg-config --cflags $(PKGS) $(MEDIA_PKGS) $(SERVER_PKGS) $(CLI_PKGS) $(HUB_PKGS) $(STORE_PKGS) $(WEBP_PKGS) 2>/dev/null) -std=c11 -g -Wall -Wextra -Werror \
 	-Wno-unused-parameter -Wno-unknown-warning-option -Wno-format-truncation -fvisibility=hidden -fPIC -ffp-contract=off \
 	-fno-math-errno -pthread -ffile-prefix-map=$(CURDIR)=. -MMD -MP
 LIBS_PRIVATE := -lm -pthread
 LIBS := $(shell pkg-config --libs $(PKGS) 2>/dev/null) $(LIBS_PRIVATE)
-MEDIA_LIBS := $(shell pkg-config --libs $(MEDIA_PKGS) 2>/dev/null)
+MEDIA_LIBS := $(shell pkg-config --libs $(MEDIA_PKGS) $(WEBP_PKGS) 2>/dev/null)
 SERVER_LIBS := $(shell pkg-config --libs $(SERVER_PKGS) $(STORE_PKGS) 2>/dev/null)
 HUB_LIBS := $(if $(HUB_PKGS),$(shell pkg-config --libs $(HUB_PKGS) 2>/dev/null))
 CLI_LIBS := -ledit $(shell pkg-config --libs $(CLI_PKGS) 2>/dev/null) $(MEDIA_LIBS) $(SERVER_LIBS) $(HUB_LIBS)
@@ -76,6 +78,7 @@ FLAGS += -DQN_WITHOUT_MLX_LM
 endif
 SRC := $(filter-out src/hub/net/net_$(if $(HUB_PKGS),none,curl).c,$(SRC))
 SRC := $(filter-out $(if $(STORE_PKGS),src/server/archive/archive_none.c,src/server/archive/archive_sqlite%.c src/server/archive/archive_test.c src/server/stored_test.c),$(SRC))
+SRC := $(filter-out $(if $(WEBP_PKGS),src/media/webp_none.c,src/media/webp.c src/media/webp_test.c src/media/webp_fuzz.c),$(SRC))
 MACHINE := $(shell $(CC) -dumpmachine)
 SRC := $(if $(findstring x86_64,$(MACHINE)),$(SRC),$(filter-out %_avx2.c %_avx2_vnni.c %_avx512.c %_avx512_amx.c,$(SRC)))
 SRC := $(if $(or $(findstring aarch64,$(MACHINE)),$(findstring arm64,$(MACHINE))),$(SRC),$(filter-out %_neon.c %_neon_i8mm.c,$(SRC)))
@@ -118,8 +121,10 @@ $(B)/%.a:
 	@echo "  AR    $@"
 	$(Q)rm -f $@ && ar rcs $@ $^
 
-# Image decoding is for front ends alone: the library takes RGB and does not link what decodes.
-$(B)/libmedia.a: $(call OBJ,$(MEDIA_SRC))
+# Image decoding is for front ends alone: the library takes RGB and does not link what decodes. A build with libwebp and one
+# without have archives of their own.
+LIBMEDIA := $(B)/libmedia$(if $(WEBP_PKGS),,-nowebp).a
+$(LIBMEDIA): $(call OBJ,$(MEDIA_SRC))
 
 # So is the server, and what it listens with. A build with SQLite and one without have archives of their own.
 LIBSERVER := $(B)/libserver$(if $(STORE_PKGS),,-nostore).a
@@ -136,7 +141,7 @@ $(SHARED): $(call OBJ,$(LIB_SRC))
 	@echo "  LINK  $@"
 	$(Q)$(LINK) -shared -Wl,-soname,libquern.so.$(ABI) -o $@ $^ $(LIBS) $(LDLIBS)
 
-$(B)/quern: $(call OBJ,$(CLI_SRC)) $(LIBSERVER) $(LIBHUB) $(B)/libmedia.a $(B)/libquern.a
+$(B)/quern: $(call OBJ,$(CLI_SRC)) $(LIBSERVER) $(LIBHUB) $(LIBMEDIA) $(B)/libquern.a
 	@echo "  LINK  $@"
 	$(Q)$(LINK) -o $@ $^ $(LIBS) $(CLI_LIBS) $(LDLIBS)
 	$(Q)[ $(B) != build/release ] || ln -sf $@ quern
@@ -189,24 +194,24 @@ endif
 
 $(B)/%_test: $(B)/%_test.o $(B)/libsupport.a $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS) $(LDLIBS)
-$(B)/src/cli/%_test: $(B)/src/cli/%_test.o $(B)/libcli.a $(LIBHUB) $(LIBSERVER) $(B)/libsupport.a $(B)/libmedia.a $(B)/libquern.a
+$(B)/src/cli/%_test: $(B)/src/cli/%_test.o $(B)/libcli.a $(LIBHUB) $(LIBSERVER) $(B)/libsupport.a $(LIBMEDIA) $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS) $(CLI_LIBS) $(LDLIBS)
-$(B)/src/server/%_test: $(B)/src/server/%_test.o $(LIBSERVER) $(B)/libsupport.a $(B)/libmedia.a $(B)/libquern.a
+$(B)/src/server/%_test: $(B)/src/server/%_test.o $(LIBSERVER) $(B)/libsupport.a $(LIBMEDIA) $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS) $(MEDIA_LIBS) $(SERVER_LIBS) $(LDLIBS)
 $(B)/src/hub/%_test: $(B)/src/hub/%_test.o $(LIBHUB) $(B)/libsupport.a $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS) $(HUB_LIBS) $(LDLIBS)
-$(B)/src/media/%_test: $(B)/src/media/%_test.o $(B)/libsupport.a $(B)/libmedia.a $(B)/libquern.a
+$(B)/src/media/%_test: $(B)/src/media/%_test.o $(B)/libsupport.a $(LIBMEDIA) $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $^ -lcmocka $(LIBS) $(MEDIA_LIBS) $(LDLIBS)
 $(filter-out $(B)/src/cli/% $(B)/src/hub/% $(B)/src/media/% $(B)/src/server/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libquern.a $(LIBS) $(LDLIBS)
-$(filter $(B)/src/cli/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libcli.a $(LIBHUB) $(LIBSERVER) $(B)/libmedia.a $(B)/libquern.a
-	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libcli.a $(LIBHUB) $(LIBSERVER) $(B)/libmedia.a $(B)/libquern.a $(LIBS) $(CLI_LIBS) $(LDLIBS)
-$(filter $(B)/src/server/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(LIBSERVER) $(B)/libmedia.a $(B)/libquern.a
-	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(LIBSERVER) $(B)/libmedia.a $(B)/libquern.a $(LIBS) $(MEDIA_LIBS) $(SERVER_LIBS) $(LDLIBS)
+$(filter $(B)/src/cli/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libcli.a $(LIBHUB) $(LIBSERVER) $(LIBMEDIA) $(B)/libquern.a
+	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libcli.a $(LIBHUB) $(LIBSERVER) $(LIBMEDIA) $(B)/libquern.a $(LIBS) $(CLI_LIBS) $(LDLIBS)
+$(filter $(B)/src/server/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(LIBSERVER) $(LIBMEDIA) $(B)/libquern.a
+	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(LIBSERVER) $(LIBMEDIA) $(B)/libquern.a $(LIBS) $(MEDIA_LIBS) $(SERVER_LIBS) $(LDLIBS)
 $(filter $(B)/src/hub/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(LIBHUB) $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(LIBHUB) $(B)/libquern.a $(LIBS) $(HUB_LIBS) $(LDLIBS)
-$(filter $(B)/src/media/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(B)/libmedia.a $(B)/libquern.a
-	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(B)/libmedia.a $(B)/libquern.a $(LIBS) $(MEDIA_LIBS) $(LDLIBS)
+$(filter $(B)/src/media/%,$(FUZZERS)): $(B)/%: $(B)/%.o $(B)/tests/replay.o $(LIBMEDIA) $(B)/libquern.a
+	$(Q)$(LINK) -o $@ $< $(FUZZ_MAIN) $(LIBMEDIA) $(B)/libquern.a $(LIBS) $(MEDIA_LIBS) $(LDLIBS)
 $(EXAMPLES) $(BENCHES): $(B)/%: $(B)/%.o $(B)/libquern.a
 	$(Q)$(LINK) -o $@ $^ $(LIBS) $(LDLIBS)
 

@@ -4,7 +4,8 @@
     tools/make_images.py [FOLDER]       needs Pillow, torch and torchvision (made with 13.0.0, 2.15.0, 0.29.2); nothing
                                         needs them to run the tests
 
-NAME.png or NAME.jpg is a picture, NAME.ppm the RGB that must come out: upright (EXIF), transparency on white.
+NAME.png or NAME.jpg is a picture, NAME.ppm (of NAME.webp: webp_NAME.ppm) the RGB that must come out: upright (EXIF),
+transparency on white.
 resize_A.ppm, resize_A_WxH_FILTER.ppm: a picture and its resize by torchvision, antialiased, for
 src/model/vision/image_resize_test.c. One difference from Pillow is meant: 16-bit greys give their upper half, as
 16-bit colours do, where Pillow cuts greys off at 255.
@@ -134,6 +135,21 @@ def jpegs(out):
         image.save(os.path.join(out, f"turned{i}.jpg"), exif=b"Exif\0\0" + exif(i, "<" if i % 2 else ">"))
 
 
+def webps(out):
+    image, rng = picture(21, 18, 3), random.Random(9)
+    seen = image.copy()
+    seen.putalpha(Image.frombytes("L", image.size, rng.randbytes(image.width * image.height)))
+    files = [("lossless", image, {"lossless": True}), ("lossy", image, {"quality": 70}),
+             ("lossless_alpha", seen, {"lossless": True}), ("lossy_alpha", seen, {"quality": 70})]
+    files += [(f"turned{i}", image, {"lossless": True, "exif": exif(i, "<" if i % 2 else ">")}) for i in range(1, 9)]
+    files += [("turned_jpeg_exif", image, {"lossless": True, "exif": b"Exif\0\0" + exif(6)})]
+    for name, source, options in files:
+        path = os.path.join(out, name + ".webp")
+        source.save(path, **options)
+        ppm(os.path.join(out, f"webp_{name}.ppm"), rgb_of(path))
+    image.save(os.path.join(out, "animation.webp"), save_all=True, append_images=[image.rotate(90)], lossless=True)
+
+
 def resized(image, width, height, mode):
     rgb = torch.frombuffer(bytearray(image.convert("RGB").tobytes()), dtype=torch.uint8)
     rgb = rgb.reshape(image.height, image.width, 3).permute(2, 0, 1).contiguous()
@@ -161,6 +177,7 @@ def main():
     jpegs(out)
     for name in sorted(os.listdir(out)):
         ppm(os.path.join(out, os.path.splitext(name)[0] + ".ppm"), rgb_of(os.path.join(out, name)))
+    webps(out)
     resizes(out)
 
 

@@ -2,7 +2,7 @@
 # already, says what it does, and ends the script with what failed and what to do about it.
 
 PACKAGES_BUILD="gcc make pkg-config libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev libedit-dev libpng-dev
-    libjpeg62-turbo-dev libevent-dev libyaml-dev zlib1g-dev libcurl4-openssl-dev libsqlite3-dev"
+    libjpeg62-turbo-dev libevent-dev libyaml-dev zlib1g-dev libcurl4-openssl-dev libsqlite3-dev libwebp-dev"
 PACKAGES_FETCH="python3 python3-pip ca-certificates"
 PACKAGES_TEST="libcmocka-dev python3-pytest python3-numpy clang-format valgrind cmake g++ zsh fish mandoc locales tmux"
 PACKAGES_FUZZ="clang libclang-rt-dev"

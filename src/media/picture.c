@@ -58,6 +58,20 @@ int qn_exif_orientation(const uint8_t *tiff, size_t n)
     return 1;
 }
 
+/* As Pillow composes: the weight of a colour in 15 bits, divided by 255 with rounding. */
+void qn_picture_lay_on_white(qn_picture *image)
+{
+    const uint8_t *in = image->rgb;
+    uint8_t *out = image->rgb;
+    for (int64_t i = 0; i < image->width * image->height; i++, in += 4, out += 3) {
+        uint32_t weight = (uint32_t)in[3] << 7, rest = (255u << 7) - weight;
+        for (int c = 0; c < 3; c++) {
+            uint32_t sum = in[c] * weight + 255 * rest + (0x80u << 7);
+            out[c] = in[3] ? (uint8_t)(((sum >> 8) + sum) >> 8 >> 7) : 255;
+        }
+    }
+}
+
 qn_status qn_picture_orient(qn_picture *image, int orientation)
 {
     /* Per orientation: are the sides swapped, and is the upright picture's x or y the stored one's, reversed?
@@ -97,7 +111,7 @@ static const image_format formats[] = {
     {"PNG", 0, 8, "\x89PNG\r\n\x1a\n", qn_png_decode},
     {"JPEG", 0, 3, "\xff\xd8\xff", qn_jpeg_decode},
     {"GIF", 0, 4, "GIF8", NULL},
-    {"WebP", 8, 4, "WEBP", NULL},
+    {"WebP", 8, 4, "WEBP", qn_webp_decode},
     {"BMP", 0, 2, "BM", NULL},
     {"TIFF", 0, 4, "II*\0", NULL},
     {"TIFF", 0, 4, "MM\0*", NULL},
@@ -123,10 +137,12 @@ qn_status qn_picture_decode(const void *bytes, size_t n, const qn_picture_limits
         return qn_fail(QN_E_FULL, "the image file has %zu bytes, the limit is %zu", n, max_bytes);
     if (!n) return qn_fail(QN_E_FORMAT, "the image file is empty");
     const image_format *f = format_of(bytes, n);
-    if (!f) return qn_fail(QN_E_UNSUPPORTED, "not an image of a known format; PNG and JPEG are supported");
+    if (!f)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "not an image of a known format; PNG and JPEG are supported, as is WebP");
     if (!f->decode)
-        return qn_fail(QN_E_UNSUPPORTED, "the image is in the format %s; PNG and JPEG are supported",
-                       f->name);
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "the image is in the format %s; PNG and JPEG are supported, as is WebP", f->name);
     qn_decoding d = {.bytes = bytes,
                      .n = n,
                      .max_pixels = limits && limits->max_pixels ? limits->max_pixels : default_max_pixels,

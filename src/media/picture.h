@@ -1,4 +1,4 @@
-/* Pictures for the front ends: the bytes of a PNG or JPEG file become rows of RGB, which is all that the
+/* Pictures for the front ends: the bytes of a PNG, JPEG or WebP file become rows of RGB, which is all that the
  * library takes.
  *
  * Files come from strangers, so the header alone is read before anything is decided: a picture with more
@@ -29,7 +29,7 @@ typedef struct {
 /* The file's limit in force, for who reads files. limits may be NULL. */
 size_t qn_picture_max_bytes(const qn_picture_limits *limits);
 
-/* Decodes bytes[0..n) of a PNG or JPEG file. limits may be NULL. *out is owned by the caller
+/* Decodes bytes[0..n) of a PNG, JPEG or WebP file. limits may be NULL. *out is owned by the caller
  * (qn_picture_free); untouched on failure. QN_E_UNSUPPORTED: another format (named where it is known), or a
  * kind of JPEG that is not read; QN_E_FULL: more bytes or pixels than the limit; QN_E_FORMAT: truncated or
  * damaged; QN_E_NOMEM. */

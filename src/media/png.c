@@ -125,20 +125,6 @@ static int read_pixels(png_reading *r)
     return 1;
 }
 
-/* RGBA on white, as Pillow composes: the weight of a colour in 15 bits, divided by 255 with rounding. */
-static void lay_on_white(qn_picture *image)
-{
-    const uint8_t *in = image->rgb;
-    uint8_t *out = image->rgb;
-    for (int64_t i = 0; i < image->width * image->height; i++, in += 4, out += 3) {
-        uint32_t weight = (uint32_t)in[3] << 7, rest = (255u << 7) - weight;
-        for (int c = 0; c < 3; c++) {
-            uint32_t sum = in[c] * weight + 255 * rest + (0x80u << 7);
-            out[c] = in[3] ? (uint8_t)(((sum >> 8) + sum) >> 8 >> 7) : 255;
-        }
-    }
-}
-
 static void read_orientation(const png_reading *r)
 {
     png_uint_32 n = 0;
@@ -156,7 +142,7 @@ qn_status qn_png_decode(qn_decoding *d)
     if (!r.info) {
         r.status = QN_E_NOMEM;
     } else if (read_pixels(&r)) {
-        if (png_get_channels(r.png, r.info) == 4) lay_on_white(&d->image);
+        if (png_get_channels(r.png, r.info) == 4) qn_picture_lay_on_white(&d->image);
         read_orientation(&r);
     } else if (r.status == QN_OK) {
         r.status = qn_fail(QN_E_FORMAT, "damaged");

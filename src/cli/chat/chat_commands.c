@@ -503,7 +503,7 @@ static const chat_command commands[] = {
     {"/save", " FILE", "write the conversation and settings to a file", run_save},
     {"/load", " FILE", "continue a conversation that /save wrote", run_load},
     {"/read", " FILE", "put a text file before your next message", run_read},
-    {"/image", " FILE", "put a picture, PNG or JPEG, before your next message", run_image},
+    {"/image", " FILE", "put a picture, PNG, JPEG or WebP, before your next message", run_image},
     {"/format", " [FORM]", "the form of answers: json, schema FILE, regex R, grammar FILE, choices A,B, off",
      run_format},
     {"/stats", "", "tokens, speeds, context, memory", run_stats},

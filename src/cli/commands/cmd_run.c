@@ -29,7 +29,7 @@ static const qn_arg run_args[] = {
      "file with the prompt, without its last line end"},
     {"--system", 0, QN_ARG_TEXT, AT(system), 0, 0, "TEXT", "system message to put before the prompt"},
     {"--image", 0, QN_ARG_LIST, AT(images), 0, 0, "FILE",
-     "PNG or JPEG file to put before the prompt, if the model takes images; may be repeated"},
+     "PNG, JPEG or WebP file to put before the prompt, if the model takes images; may be repeated"},
     {"--raw", 0, QN_ARG_FLAG, AT(raw), 0, 0, NULL, "continue the text as it is, without a chat template"},
     {"--special", 0, QN_ARG_FLAG, AT(special), 0, 0, NULL,
      "with --raw: recognise special tokens in the text"},

@@ -19,7 +19,7 @@ qn_status qn_input_read_up_to(const char *path, size_t limit_bytes, qn_buf *out)
 /* Reads and parses JSON. *out: json_decref. */
 qn_status qn_input_json(const char *path, json_t **out);
 
-/* Reads and decodes a PNG or JPEG file. *out: qn_picture_free. */
+/* Reads and decodes a PNG, JPEG or WebP file. *out: qn_picture_free. */
 qn_status qn_input_picture(const char *path, qn_picture *out);
 
 /* Rows of token ids out of {"ids":[[...],...]} or {"ids":[...]} (one row). Rows may be empty. Owned:
