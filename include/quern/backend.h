@@ -80,10 +80,12 @@ typedef struct {
     qn_status (*cache_load)(void *model, const char *path, void **out);
     qn_status (*save_state)(void *model, const char *path);
     qn_status (*load_state)(void *model, const char *path);
-    qn_status (*warm)(void *model, const qn_prompt *prompt, const char *name);
+    qn_status (*warm)(void *model, const qn_prompt *prompt, const char *name,
+                      const qn_prefix_options *options);
     qn_status (*unwarm)(void *model, const char *name);
     /* Texts are the caller's to fill in. */
-    qn_status (*cache_explain)(void *model, const qn_prompt *prompt, qn_cache_miss *out);
+    qn_status (*cache_explain)(void *model, const qn_prompt *prompt, const qn_prefix_options *options,
+                               qn_cache_miss *out);
     qn_status (*cache_get_counters)(void *model, qn_cache_counters *out);
     qn_status (*generation_poll)(void *generation, qn_token *out, int *is_there);
     qn_status (*get_figures)(void *model, qn_figures *out);

@@ -67,10 +67,19 @@ QN_API qn_status qn_model_load_state(qn_model *model, const char *path);
 
 /* ---- prefixes ---- */
 
+/* Of which sequences a prefix is; zeros are those of generations that say nothing. */
+typedef struct {
+    const char *adapter;    /* as in qn_generate_options */
+    const char *cache_salt; /* the same */
+} qn_prefix_options;
+
 /* Computes a prompt of one row (without images, with the default adapter) and keeps it ready as `name`. It
  * replaces an earlier prefix of that name and is not evicted until qn_model_unwarm. For a chat, the part that
  * longer chats begin with is kept too. QN_E_FULL, QN_E_NOMEM: there is no room. */
 QN_API qn_status qn_model_warm(qn_model *model, const qn_prompt *prompt, const char *name);
+/* The same for another adapter or salt. options may be NULL. QN_E_NOT_FOUND: there is no such adapter. */
+QN_API qn_status qn_model_warm_prefix(qn_model *model, const qn_prompt *prompt, const char *name,
+                                      const qn_prefix_options *options);
 /* QN_E_NOT_FOUND: there is no prefix of this name. Its state may be evicted from then on. */
 QN_API qn_status qn_model_unwarm(qn_model *model, const char *name);
 
@@ -109,6 +118,9 @@ typedef struct {
 /* Reports how much of a prompt of one row (without images, with the default adapter) is known, and why no
  * more. Changes nothing. */
 QN_API qn_status qn_cache_explain(qn_model *model, const qn_prompt *prompt, qn_cache_miss *out);
+/* The same for another adapter or salt. options may be NULL. QN_E_NOT_FOUND: there is no such adapter. */
+QN_API qn_status qn_cache_explain_prefix(qn_model *model, const qn_prompt *prompt,
+                                         const qn_prefix_options *options, qn_cache_miss *out);
 /* "differs". Static storage. */
 QN_API const char *qn_cache_reason_name(qn_cache_reason reason);
 
@@ -120,6 +132,9 @@ typedef struct {
     size_t evicted_bytes;
     int64_t n_nodes, n_tokens, n_snapshots, n_pins, n_pages; /* now */
     size_t tree_bytes;                                       /* now, of the tables */
+    /* Prefixes that requests keep for a time (qn_generate_options.pins): now, and those that gave way before their end.
+     * n_pins does not count them. */
+    int64_t n_timed_pins, n_given_up_pins;
 } qn_cache_counters;
 
 QN_API qn_status qn_cache_get_counters(const qn_model *model, qn_cache_counters *out);

@@ -61,6 +61,13 @@ typedef struct {
     float bias; /* -100 to 100 */
 } qn_logit_bias;
 
+/* A beginning of a prompt that is to stay computed. */
+typedef struct {
+    int64_t n_tokens; /* from the first token on; 0: the whole prompt */
+    int64_t ttl_ms;   /* above 0 */
+} qn_prefix_pin;
+enum { QN_PREFIX_PINS_MAX = 4 };
+
 typedef void qn_notify_fn(void *user);
 
 /* Read during qn_generation_open only. `qn_generate_options o = {0};` is greedy decoding until the model
@@ -147,6 +154,12 @@ typedef struct {
      * generations of the same salt share them; NULL: "". */
     int no_prefix_cache;
     const char *cache_salt;
+    /* Beginnings of the prompt, of one row without pictures, that are kept for a time after all that nobody asked to
+     * keep. When memory is needed and nothing else is left to go, they give way, those first that were asked for longest
+     * ago, so they never make another request fail. Asking again begins the time again. At most QN_PREFIX_PINS_MAX. With
+     * no_prefix_cache, or in a backend without prefixes, they have no effect. QN_E_ARG: one is longer than the prompt. */
+    const qn_prefix_pin *pins;
+    size_t n_pins;
     const char *tenant; /* for whom it runs: tenants of the same priority take turns. NULL: "" */
     int32_t priority; /* higher ones get places and memory first. 0 is usual; QN_PRIORITY_IDLE: it is computed
                          only while nobody else is */

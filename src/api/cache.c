@@ -143,13 +143,21 @@ static qn_status check_prompt(const qn_prompt *prompt, const char *function, qn_
 
 qn_status qn_model_warm(qn_model *model, const qn_prompt *prompt, const char *name)
 {
+    return qn_model_warm_prefix(model, prompt, name, NULL);
+}
+
+qn_status qn_model_warm_prefix(qn_model *model, const qn_prompt *prompt, const char *name,
+                               const qn_prefix_options *options)
+{
+    const qn_prefix_options none = {0};
     qn_prompt normal;
     qn_conversation *own = NULL;
     if (!model || !prompt || !name || !name[0])
         return qn_fail(QN_E_ARG, "qn_model_warm: model, prompt and a name are needed");
     if (!model->backend->warm) return qn_backend_fail_missing(model->backend, "prefixes that are kept ready");
     qn_status status = check_prompt(prompt, "qn_model_warm", &normal, &own);
-    if (status == QN_OK) status = model->backend->warm(model->object, &normal, name);
+    if (status == QN_OK)
+        status = model->backend->warm(model->object, &normal, name, options ? options : &none);
     qn_conversation_free(own);
     return status;
 }
@@ -180,9 +188,11 @@ static qn_status put_text(const qn_model *model, const int32_t *ids, int64_t n, 
     return QN_OK;
 }
 
-static qn_status explain(qn_model *model, const qn_prompt *normal, qn_cache_miss *out)
+static qn_status explain(qn_model *model, const qn_prompt *normal, const qn_prefix_options *options,
+                         qn_cache_miss *out)
 {
-    QN_TRY(model->backend->cache_explain(model->object, normal, out));
+    const qn_prefix_options none = {0};
+    QN_TRY(model->backend->cache_explain(model->object, normal, options ? options : &none, out));
     QN_TRY(put_text(model, out->given + out->i_given, out->i_given < out->n_given, out->given_token));
     QN_TRY(put_text(model, out->known + out->i_known, out->i_known < out->n_known, out->known_token));
     QN_TRY(put_text(model, out->given, out->n_given, out->given_context));
@@ -191,6 +201,12 @@ static qn_status explain(qn_model *model, const qn_prompt *normal, qn_cache_miss
 
 qn_status qn_cache_explain(qn_model *model, const qn_prompt *prompt, qn_cache_miss *out)
 {
+    return qn_cache_explain_prefix(model, prompt, NULL, out);
+}
+
+qn_status qn_cache_explain_prefix(qn_model *model, const qn_prompt *prompt, const qn_prefix_options *options,
+                                  qn_cache_miss *out)
+{
     qn_prompt normal;
     qn_conversation *own = NULL;
     qn_cache_miss miss = {.reason = QN_CACHE_USABLE};
@@ -198,7 +214,7 @@ qn_status qn_cache_explain(qn_model *model, const qn_prompt *prompt, qn_cache_mi
         return qn_fail(QN_E_ARG, "qn_cache_explain: model, prompt and out are needed");
     if (!model->backend->cache_explain) return qn_backend_fail_missing(model->backend, "a prefix cache");
     qn_status status = check_prompt(prompt, "qn_cache_explain", &normal, &own);
-    if (status == QN_OK) status = explain(model, &normal, &miss);
+    if (status == QN_OK) status = explain(model, &normal, options, &miss);
     if (status == QN_OK) *out = miss;
     qn_conversation_free(own);
     return status;

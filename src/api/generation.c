@@ -19,6 +19,19 @@ static qn_status check_utf8(const char *what, const char *text, size_t n)
     return qn_fail(QN_E_FORMAT, "%s: not valid UTF-8 at byte %zu", what, valid);
 }
 
+static qn_status check_pins(const qn_generate_options *o)
+{
+    if (o->n_pins > QN_PREFIX_PINS_MAX)
+        return qn_fail(QN_E_ARG, "pins: %zu prefixes, at most %d are allowed", o->n_pins,
+                       (int)QN_PREFIX_PINS_MAX);
+    if (o->n_pins && !o->pins) return qn_fail(QN_E_ARG, "pins is NULL");
+    for (size_t i = 0; i < o->n_pins; i++)
+        if (o->pins[i].n_tokens < 0 || o->pins[i].ttl_ms < 1)
+            return qn_fail(QN_E_ARG, "pins: prefix %zu has %lld tokens and a time of %lld ms", i,
+                           (long long)o->pins[i].n_tokens, (long long)o->pins[i].ttl_ms);
+    return QN_OK;
+}
+
 static qn_status check_options(const qn_generate_options *o)
 {
     QN_TRY(qn_sampler_check(o));
@@ -26,6 +39,7 @@ static qn_status check_options(const qn_generate_options *o)
     if (o->min_tokens < 0) return qn_fail(QN_E_ARG, "min_tokens: %lld is negative", (long long)o->min_tokens);
     if (o->deadline_ms < 0)
         return qn_fail(QN_E_ARG, "deadline_ms: %lld is negative", (long long)o->deadline_ms);
+    QN_TRY(check_pins(o));
     if (o->n_stop_strings && !o->stop_strings) return qn_fail(QN_E_ARG, "stop_strings is NULL");
     if (o->n_stop_ids && !o->stop_ids) return qn_fail(QN_E_ARG, "stop_ids is NULL");
     if (o->alternative && (!o->constraint || o->row_constraints))

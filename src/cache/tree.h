@@ -16,7 +16,7 @@
  *
  * What is kept gives way: pages that only the tree holds are the ledger's entry cache, and so is the tree's
  * own memory. First go pages of windows that no end of a branch needs, then the ends of branches, by the time
- * to compute them again / their bytes / their age; pinned ones stay.
+ * to compute them again / their bytes / their age; pinned ones stay. Pins with a time go when nothing else can.
  *
  * Any thread: the tree has a lock of its own, held for work in proportion to one prefix or one page of
  * candidates. Order of locks: the tree's, the pools', the ledger's; the tree reserves nothing of either under
@@ -31,8 +31,9 @@ typedef struct qn_tree qn_tree;
 
 enum {
     QN_TREE_GROUPS_MAX = 8,
-    QN_TREE_CONTEXT = 8,    /* tokens that an explanation shows on either side */
-    QN_TREE_REMEMBERED = 64 /* branches that are known of after they went */
+    QN_TREE_CONTEXT = 8,      /* tokens that an explanation shows on either side */
+    QN_TREE_TIMED_MAX = 1024, /* pins with a time */
+    QN_TREE_REMEMBERED = 64   /* branches that are known of after they went */
 };
 
 typedef struct {
@@ -92,7 +93,7 @@ size_t qn_tree_evict(qn_tree *t, size_t size_bytes);
 size_t qn_tree_reclaim(qn_tree *t, size_t size_bytes);
 /* Gives back what the cache holds above its limit, or all entries above theirs. */
 void qn_tree_trim(qn_tree *t);
-/* Evicts all that is not pinned. */
+/* Evicts all that is not pinned by name. */
 void qn_tree_clear(qn_tree *t);
 /* The adapter's branches go, pinned ones too: its number may come to mean another. */
 void qn_tree_forget_adapter(qn_tree *t, int32_t adapter);
@@ -104,6 +105,12 @@ qn_status qn_tree_pin(qn_tree *t, const qn_tree_key *key, const int32_t *ids, in
 qn_status qn_tree_unpin(qn_tree *t, const char *name);
 /* Has a pin this name? */
 int qn_tree_is_pinned(qn_tree *t, const char *name);
+
+/* The longest usable prefix of ids[0..n) goes after all that is not pinned, for ttl_ns from now on. When nothing else is
+ * left to go, such pins give way, those first that were set longest ago; so they never keep anything from fitting. Where
+ * there is such a pin already, it lasts as long as the longer of both. Beyond QN_TREE_TIMED_MAX the oldest one ends.
+ * Returns the prefix's length; 0: nothing is there, or there is no memory. */
+int64_t qn_tree_hold(qn_tree *t, const qn_tree_key *key, const int32_t *ids, int64_t n, int64_t ttl_ns);
 
 /* ---- looking at it ------------------------------------------------------------------------------------ */
 
@@ -136,6 +143,7 @@ typedef struct {
     int64_t hits, misses, tokens_reused;      /* of matches */
     int64_t inserts, splits, tokens_inserted; /* tokens that were not there */
     int64_t evicted_nodes, evicted_tokens, evicted_snapshots, poisoned_nodes;
+    int64_t timed_pins, given_up_pins;             /* with a time: now; before their time was over */
     size_t evicted_bytes;                          /* of pages that became free */
     int64_t nodes, tokens, snapshots, pins, pages; /* now; pages: references of nodes to pages, all groups */
     size_t own_bytes;                              /* of the tree itself, in the ledger's entry cache */

@@ -1,4 +1,4 @@
-/* What stays and what goes: eviction, poison, pins. */
+/* What stays and what goes: eviction, poison. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -6,7 +6,8 @@
 
 enum {
     CANDIDATES = 128, /* of the oldest branches, that compete */
-    ALL_GROUPS = -1
+    ALL_GROUPS = -1,
+    SLOTS = -2 /* snapshots alone */
 };
 
 /* How much an eviction is to free: bytes of all pools, or pages of one group. */
@@ -24,6 +25,7 @@ static int is_enough(const qn_tree *t, const wish *w)
 static void begin_eviction(qn_tree *t)
 {
     t->n_evictions++;
+    qn_tree_expire(t);
     t->freed_bytes = t->given_bytes = 0;
     memset(t->freed, 0, sizeof t->freed);
     t->freed_slots = 0;
@@ -92,14 +94,15 @@ static int64_t count_unused(const qn_tree *t, const qn_tree_node *n, int group)
     for (int g = 0; g < t->spec.n_groups; g++)
         if (group == ALL_GROUPS || group == g)
             count += qn_pages_count_unused(t->spec.pages[g], qn_tree_pages(n, g), n->n_pages);
-    if (group == ALL_GROUPS && n->slot >= 0) count += qn_pages_count_unused(t->spec.slots, &n->slot, 1);
+    if ((group == ALL_GROUPS || group == SLOTS) && n->slot >= 0)
+        count += qn_pages_count_unused(t->spec.slots, &n->slot, 1);
     return count;
 }
 
 /* Would anything become free, now or when nodes before it go that nothing else goes on from? */
 static int is_worthwhile(const qn_tree *t, const qn_tree_node *n, int group)
 {
-    for (; n->parent && !n->n_pins && (!n->child || !n->child->next); n = n->parent)
+    for (; n->parent && !qn_tree_is_kept(n) && (!n->child || !n->child->next); n = n->parent)
         if (count_unused(t, n, group)) return 1;
     return 0;
 }
@@ -127,6 +130,30 @@ static qn_tree_node *choose(qn_tree *t, int group)
         least = score;
     }
     return best ? best : last;
+}
+
+/* Would a branch that ends with the pin free anything, alone or with nodes before it that nothing else keeps? */
+static int would_help(const qn_tree *t, const qn_tree_timed *pin, int group)
+{
+    const qn_tree_node *n = pin->node;
+    if (n->n_pins) return 0;
+    do {
+        if (count_unused(t, n, group)) return 1;
+        n = n->parent;
+    } while (n->parent && !qn_tree_is_kept(n) && !n->child->next);
+    return 0;
+}
+
+/* The oldest pin of those that have a time and would help gives way. Returns 0 if there is none. */
+static int give_up_pin(qn_tree *t, int group)
+{
+    for (qn_tree_timed *pin = t->oldest_timed; pin; pin = pin->newer) {
+        if (!would_help(t, pin, group)) continue;
+        qn_tree_remove_timed(t, pin->node);
+        t->counters.given_up_pins++;
+        return 1;
+    }
+    return 0;
 }
 
 /* ---- evicting ----------------------------------------------------------------------------------------- */
@@ -158,7 +185,7 @@ static void thin_branch(qn_tree *t, qn_tree_node *leaf, const wish *w)
 {
     int64_t end = leaf->end;
     for (qn_tree_node *n = leaf; n->parent; n = n->parent) {
-        if (n != leaf && (n->child->next || n->n_pins || n->slot >= 0)) end = n->end;
+        if (n != leaf && (n->child->next || qn_tree_is_kept(n) || n->slot >= 0)) end = n->end;
         int is_bare = n->filler != 0;
         for (int g = 0; g < t->spec.n_groups; g++) {
             if (!t->spec.window[g]) continue;
@@ -184,8 +211,10 @@ static void evict_for(qn_tree *t, const wish *w)
         thin_branch(t, n, w);
     while (!is_enough(t, w)) {
         qn_tree_node *n = choose(t, w->group);
-        if (!n) break;
-        evict_end(t, n, w);
+        if (n)
+            evict_end(t, n, w);
+        else if (!give_up_pin(t, w->group))
+            break;
     }
 }
 
@@ -198,13 +227,14 @@ static void evict_slots(qn_tree *t, int64_t n_slots)
         double least = 0;
         int n = 0;
         for (qn_tree_node *x = t->oldest_slot; x && n < CANDIDATES; x = x->newer_slot) {
-            if (x->n_pins || !qn_pages_count_unused(t->spec.slots, &x->slot, 1)) continue;
+            if (qn_tree_is_kept(x) || !qn_pages_count_unused(t->spec.slots, &x->slot, 1)) continue;
             double score = worth(t, x);
             n++;
             if (best && score >= least) continue;
             best = x;
             least = score;
         }
+        if (!best && give_up_pin(t, SLOTS)) continue;
         if (!best) return;
         qn_tree_drop_slot(t, best);
         t->counters.evicted_snapshots++;
@@ -288,6 +318,7 @@ void qn_tree_clear(qn_tree *t)
 {
     pthread_mutex_lock(&t->lock);
     begin_eviction(t);
+    while (t->oldest_timed) qn_tree_remove_timed(t, t->oldest_timed->node);
     while (t->oldest) evict(t, t->oldest);
     end_eviction(t);
     pthread_mutex_unlock(&t->lock);
@@ -347,85 +378,4 @@ void qn_tree_poison_path(qn_tree *t, const qn_tree_key *key, const int32_t *ids)
     qn_tree_node *root = qn_tree_root(t, key), *top = root ? qn_tree_child(t, root, ids[0]) : NULL;
     if (top) poison_branch(t, top);
     pthread_mutex_unlock(&t->lock);
-}
-
-/* ---- pins --------------------------------------------------------------------------------------------- */
-
-static qn_tree_held **find_pin(qn_tree *t, const char *name)
-{
-    qn_tree_held **at = &t->pins;
-    while (*at && strcmp((*at)->name, name) != 0) at = &(*at)->next;
-    return at;
-}
-
-static int remove_pin(qn_tree *t, const char *name)
-{
-    qn_tree_held **at = find_pin(t, name);
-    if (!*at) return 0;
-    qn_tree_node *n = (*at)->node;
-    qn_tree_remove_pin(t, at);
-    qn_tree_list(t, n);
-    return 1;
-}
-
-/* The lock is held. pin is taken when all is well. */
-static qn_status pin_to(qn_tree *t, const qn_tree_way *way, int64_t n, qn_tree_held *pin)
-{
-    qn_tree_node *node = way->usable;
-    if (n <= 0 || way->n_usable < n)
-        return qn_fail(QN_E_NOT_FOUND, "prefix tree: only %lld of %lld tokens exist",
-                       (long long)way->n_usable, (long long)n);
-    if (n < node->end && !(node = qn_tree_split(t, node, n))) return QN_E_NOMEM;
-    remove_pin(t, pin->name);
-    pin->node = node;
-    pin->next = t->pins;
-    t->pins = pin;
-    node->n_pins++;
-    t->counters.pins++;
-    qn_tree_list(t, node);
-    return QN_OK;
-}
-
-/* Only where a node has to be split there must be room for another. */
-static qn_status find_and_pin(qn_tree *t, const qn_tree_key *key, const int32_t *ids, int64_t n,
-                              qn_tree_held *pin)
-{
-    for (size_t room = 0;; room = qn_tree_node_bytes(t, n)) {
-        qn_tree_way way;
-        QN_TRY(qn_ledger_reserve(t->spec.ledger, QN_LEDGER_CACHE, room));
-        pthread_mutex_lock(&t->lock);
-        t->added_bytes = 0;
-        qn_tree_find(t, key, ids, n, NULL, &way);
-        int needs_room = !room && n > 0 && way.n_usable == n && n < way.usable->end;
-        qn_status status = needs_room ? QN_OK : pin_to(t, &way, n, pin);
-        qn_ledger_release(t->spec.ledger, QN_LEDGER_CACHE, room - t->added_bytes);
-        pthread_mutex_unlock(&t->lock);
-        if (!needs_room) return status;
-    }
-}
-
-qn_status qn_tree_pin(qn_tree *t, const qn_tree_key *key, const int32_t *ids, int64_t n, const char *name)
-{
-    qn_tree_held *pin = qn_calloc(1, sizeof *pin);
-    qn_status status = pin && (pin->name = qn_strdup(name)) ? find_and_pin(t, key, ids, n, pin) : QN_E_NOMEM;
-    if (status == QN_OK) return QN_OK;
-    if (pin) qn_free(pin->name);
-    qn_free(pin);
-    return status;
-}
-
-qn_status qn_tree_unpin(qn_tree *t, const char *name)
-{
-    pthread_mutex_lock(&t->lock);
-    int found = remove_pin(t, name);
-    pthread_mutex_unlock(&t->lock);
-    return found ? QN_OK : qn_fail(QN_E_NOT_FOUND, "prefix tree: nothing is pinned as '%s'", name);
-}
-
-int qn_tree_is_pinned(qn_tree *t, const char *name)
-{
-    pthread_mutex_lock(&t->lock);
-    int found = *find_pin(t, name) != NULL;
-    pthread_mutex_unlock(&t->lock);
-    return found;
 }

@@ -145,7 +145,7 @@ static const char *check_place(const qn_tree *t, const qn_tree_node *n)
     if (n->begin != p->end || n->end <= n->begin) return "a node does not begin where its parent ends";
     if (qn_tree_child(t, p, n->ids[0]) != n) return "a child is not found by its first token";
     if (n->used > p->used) return "a node is younger than its parent";
-    if (n->is_listed != (!n->child && !n->n_pins)) return "the list of evictable nodes is wrong";
+    if (n->is_listed != (!n->child && !qn_tree_is_kept(n))) return "the list of evictable nodes is wrong";
     if (n->next && (n->next->before != n || n->next->parent != p)) return "siblings are not linked";
     uint64_t hash = p->hash;
     for (int64_t i = 0; i < n->end - n->begin; i++) hash = qn_tree_hash_on(hash, n->ids[i]);
@@ -192,6 +192,7 @@ static const char *check_nodes(const qn_tree *t, census *c)
             c->counters.nodes++;
             c->counters.tokens += n->end - n->begin;
             c->counters.pins += n->n_pins;
+            c->counters.timed_pins += n->timed != NULL;
             c->counters.own_bytes += n->own_bytes;
         }
     }
@@ -212,6 +213,12 @@ static const char *check_lists(const qn_tree *t, const census *c)
     n = 0;
     for (const qn_tree_held *pin = t->pins; pin; pin = pin->next) n++;
     if (n != c->counters.pins || n != t->counters.pins) return "pins are not counted";
+    n = 0;
+    for (const qn_tree_timed *pin = t->oldest_timed; pin; pin = pin->newer, n++)
+        if ((pin->newer ? pin->newer->older : t->newest_timed) != pin || pin->node->timed != pin ||
+            pin->until_ns < t->first_until_ns)
+            return "the list of pins with a time is not linked";
+    if (n != c->counters.timed_pins || n != t->counters.timed_pins) return "pins with a time are not counted";
     if (c->n_in_buckets != (int64_t)t->n_in_buckets) return "the table has other nodes";
     if (c->counters.nodes != t->counters.nodes || c->counters.tokens != t->counters.tokens ||
         c->counters.pages != t->counters.pages || c->counters.snapshots != t->counters.snapshots ||

@@ -125,7 +125,7 @@ void qn_tree_list(qn_tree *t, qn_tree_node *n)
 {
     enum { STEPS = 64 };
     if (n->is_listed) unlist(t, n);
-    if (!n->parent || n->child || n->n_pins) return;
+    if (!n->parent || n->child || qn_tree_is_kept(n)) return;
     qn_tree_node *older = t->newest;
     if (older && older->used > n->used) {
         qn_tree_node *newer = t->oldest;
@@ -418,6 +418,7 @@ void qn_tree_drop(qn_tree *t, qn_tree_node *n)
     while (n && !n->child) {
         qn_tree_node *parent = n->parent;
         if (n->n_pins) remove_pins(t, n);
+        qn_tree_remove_timed(t, n);
         for (int g = 0; parent && g < t->spec.n_groups; g++)
             for (int64_t i = n->missing[g]; i < n->n_pages; i++) drop_page(t, n, g, i);
         if (n->slot >= 0) qn_tree_drop_slot(t, n);

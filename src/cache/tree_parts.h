@@ -1,5 +1,5 @@
 /* What a prefix tree is made of, for the files that make it up: tree.c finds, splits and inserts,
- * tree_evict.c lets go, tree_look.c explains, counts and checks. Nobody else looks inside. The tree's lock is
+ * tree_evict.c lets go, tree_pins.c keeps, tree_look.c explains, counts and checks. Nobody else looks inside. The tree's lock is
  * held around all functions here. */
 #ifndef QN_CACHE_TREE_PARTS_H
 #define QN_CACHE_TREE_PARTS_H
@@ -27,7 +27,8 @@ struct qn_tree_node {
     int64_t
         missing[QN_TREE_GROUPS_MAX]; /* the first so many pages of a group are not there, all others are */
     int32_t slot;                    /* -1: none */
-    int n_pins;
+    int n_pins;                      /* by name */
+    struct qn_tree_timed *timed;     /* NULL: none */
     int is_listed;
     uint64_t number; /* never given twice: part of its children's place in the table */
     uint64_t hash;   /* of the key and all tokens up to end */
@@ -45,6 +46,13 @@ typedef struct qn_tree_held {
     char *name;
 } qn_tree_held;
 
+/* A pin that gives way: when its time is over, or when memory is needed. At most one a node. */
+typedef struct qn_tree_timed {
+    struct qn_tree_timed *older, *newer; /* by when they were set last */
+    qn_tree_node *node;
+    int64_t until_ns;
+} qn_tree_timed;
+
 typedef struct {
     uint64_t hash;
     int64_t begin, end, number;
@@ -61,6 +69,8 @@ struct qn_tree {
     qn_tree_node *oldest, *newest; /* without children and pins: may be evicted */
     qn_tree_node *oldest_slot, *newest_slot;
     qn_tree_held *pins;
+    qn_tree_timed *oldest_timed, *newest_timed;
+    int64_t first_until_ns;                /* none of these ends before */
     qn_tree_gone gone[QN_TREE_REMEMBERED]; /* [number % QN_TREE_REMEMBERED] */
     int64_t n_gone;
     qn_tree_counters counters;
@@ -90,6 +100,12 @@ static inline int64_t qn_tree_first_seen(const qn_tree *t, int group, int64_t n)
 {
     int64_t window = t->spec.window[group];
     return window && n - window + 1 > 0 ? n - window + 1 : 0;
+}
+
+/* Is it pinned in either way? */
+static inline int qn_tree_is_kept(const qn_tree_node *n)
+{
+    return n->n_pins || n->timed;
 }
 
 static inline uint64_t qn_tree_hash_on(uint64_t hash, int32_t id)
@@ -144,6 +160,13 @@ void qn_tree_remove_pin(qn_tree *t, qn_tree_held **at);
 void qn_tree_drop(qn_tree *t, qn_tree_node *n);
 /* Drops it with all that goes on from it. */
 void qn_tree_drop_branch(qn_tree *t, qn_tree_node *n);
+
+/* tree_pins.c */
+
+/* The node's pin with a time, if it has one. */
+void qn_tree_remove_timed(qn_tree *t, qn_tree_node *n);
+/* Those whose time is over. */
+void qn_tree_expire(qn_tree *t);
 
 /* tree_evict.c: as the pools ask. */
 void qn_tree_evict_pages(void *user, qn_pages *p, int64_t n);

@@ -630,6 +630,7 @@ static void *call(void *user)
         qn_block_table_end(&table, c->pages[0]);
         qn_tree_explain(c->tree, &plain, a, 200, &miss);
         if (n && i % 5 == 0) qn_tree_pin(c->tree, &plain, a, n, name);
+        if (n && i % 5 == 2) qn_tree_hold(c->tree, &plain, a, n, 1000 * (i % 1000));
         if (i % 10 == 9) qn_tree_unpin(c->tree, name);
         if (i % 16 == w->number) qn_tree_evict(c->tree, 3 * FAKE_UNIT_BYTES);
         if (i % 16 == 8 + w->number)

@@ -78,14 +78,16 @@ qn_status qn_native_load_state(void *model, const char *path)
 
 /* ---- prefixes ----------------------------------------------------------------------------------------- */
 
-qn_status qn_native_warm(void *model, const qn_prompt *prompt, const char *name)
+qn_status qn_native_warm(void *model, const qn_prompt *prompt, const char *name,
+                         const qn_prefix_options *options)
 {
     native_model *m = model;
     int32_t *ids = NULL;
     int64_t n = 0, n_stable = 0;
     QN_TRY(qn_native_check_generates(m, "prefixes"));
     QN_TRY(qn_native_prompt(m, prompt, &ids, &n, &n_stable));
-    qn_status status = qn_engine_warm(m->engine, m->scheduler, ids, n_stable > 0 ? n_stable : n, name);
+    qn_status status =
+        qn_engine_warm(m->engine, m->scheduler, options, ids, n_stable > 0 ? n_stable : n, name);
     qn_free(ids);
     return status;
 }
@@ -109,7 +111,8 @@ static qn_cache_reason reason_of(qn_tree_reason reason)
     return reasons[reason];
 }
 
-qn_status qn_native_cache_explain(void *model, const qn_prompt *prompt, qn_cache_miss *out)
+qn_status qn_native_cache_explain(void *model, const qn_prompt *prompt, const qn_prefix_options *options,
+                                  qn_cache_miss *out)
 {
     native_model *m = model;
     int32_t *ids = NULL;
@@ -117,7 +120,7 @@ qn_status qn_native_cache_explain(void *model, const qn_prompt *prompt, qn_cache
     qn_tree_miss miss;
     QN_TRY(qn_native_check_generates(m, "prefixes"));
     QN_TRY(qn_native_prompt(m, prompt, &ids, &n, &n_stable));
-    qn_status status = qn_engine_explain(m->engine, ids, n, &miss);
+    qn_status status = qn_engine_explain(m->engine, options, ids, n, &miss);
     qn_free(ids);
     QN_TRY(status);
     *out = (qn_cache_miss){.reason = reason_of(miss.reason),
@@ -156,6 +159,8 @@ qn_status qn_native_cache_get_counters(void *model, qn_cache_counters *out)
                                .n_snapshots = c.snapshots,
                                .n_pins = c.pins,
                                .n_pages = c.pages,
-                               .tree_bytes = c.own_bytes};
+                               .tree_bytes = c.own_bytes,
+                               .n_timed_pins = c.timed_pins,
+                               .n_given_up_pins = c.given_up_pins};
     return QN_OK;
 }

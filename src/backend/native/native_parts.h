@@ -88,9 +88,11 @@ qn_status qn_native_cache_save(void *model, void *cache, const char *path);
 qn_status qn_native_cache_load(void *model, const char *path, void **out);
 qn_status qn_native_save_state(void *model, const char *path);
 qn_status qn_native_load_state(void *model, const char *path);
-qn_status qn_native_warm(void *model, const qn_prompt *prompt, const char *name);
+qn_status qn_native_warm(void *model, const qn_prompt *prompt, const char *name,
+                         const qn_prefix_options *options);
 qn_status qn_native_unwarm(void *model, const char *name);
-qn_status qn_native_cache_explain(void *model, const qn_prompt *prompt, qn_cache_miss *out);
+qn_status qn_native_cache_explain(void *model, const qn_prompt *prompt, const qn_prefix_options *options,
+                                  qn_cache_miss *out);
 qn_status qn_native_cache_get_counters(void *model, qn_cache_counters *out);
 
 #endif

@@ -151,6 +151,25 @@ static qn_status make_prompt_logprobs(const row *w, qn_request *q, const qn_gene
     return qn_prompt_logprobs_new(q->ids[0], q->n_prompt, o->n_prompt_top_logprobs, &q->prompt_logprobs);
 }
 
+/* The shortest first. */
+static qn_status set_pins(qn_request *q, const qn_run_prompt *prompt, const qn_generate_options *o)
+{
+    if (!o->n_pins || prompt->n_images) return QN_OK;
+    if (prompt->n_rows != 1)
+        return qn_fail(QN_E_ARG, "pins: the prompt has %lld rows, expected one", (long long)prompt->n_rows);
+    for (size_t i = 0; i < o->n_pins; i++) {
+        qn_prefix_pin pin = o->pins[i];
+        int at = q->n_pins++;
+        if (!pin.n_tokens) pin.n_tokens = q->n_prompt;
+        if (pin.n_tokens > q->n_prompt)
+            return qn_fail(QN_E_ARG, "pins: a prefix of %lld tokens, the prompt has %lld",
+                           (long long)pin.n_tokens, (long long)q->n_prompt);
+        for (; at && q->pins[at - 1].n_tokens > pin.n_tokens; at--) q->pins[at] = q->pins[at - 1];
+        q->pins[at] = pin;
+    }
+    return QN_OK;
+}
+
 /* What a row works with is made before the first step, so that a step allocates nothing of its own. */
 static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt, const qn_generate_options *o)
 {
@@ -174,6 +193,7 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
     q->client = &r->client;
     q->row = i_row;
     q->n_stable = prompt->n_stable;
+    QN_TRY(set_pins(q, prompt, o));
     q->salt = r->salt;
     q->tenant = r->tenant;
     q->priority = o->priority;

@@ -1,15 +1,17 @@
 #include "engine/clients/warm.h"
 
+#include <string.h>
+
 #include "base/clock.h"
 #include "engine/clients/evaluate.h"
 #include "engine/clients/state_binding.h"
 #include "engine/machine/engine_parts.h"
 #include "engine/machine/prefixes.h"
 
-static qn_tree_key key_of(const qn_engine *e, int32_t adapter, int64_t n)
+static qn_tree_key key_of(const qn_engine *e, int32_t adapter, const char *salt, int64_t n)
 {
     int64_t limit = e->config.rope_short_positions;
-    return (qn_tree_key){adapter, limit && n > limit, "", 0};
+    return (qn_tree_key){adapter, limit && n > limit, salt ? salt : "", salt ? strlen(salt) : 0};
 }
 
 static qn_status ignore(void *user, int64_t row, int64_t position, int64_t n, float *logits)
@@ -18,8 +20,8 @@ static qn_status ignore(void *user, int64_t row, int64_t position, int64_t n, fl
 }
 
 /* What the scheduler left of the ids may end before their end: the rest is computed here, between steps. */
-static qn_status compute_rest(qn_engine *e, qn_scheduler *scheduler, int32_t adapter, const int32_t *ids,
-                              int64_t n)
+static qn_status compute_rest(qn_engine *e, qn_scheduler *scheduler, int32_t adapter, const char *salt,
+                              const int32_t *ids, int64_t n)
 {
     qn_sequence *s = NULL;
     QN_TRY(qn_scheduler_enter(scheduler));
@@ -28,40 +30,42 @@ static qn_status compute_rest(qn_engine *e, qn_scheduler *scheduler, int32_t ada
     if (status == QN_OK) {
         qn_sequence_set_adapter(s, adapter);
         qn_sequence_expect(s, n);
-        have = qn_sequence_attach(s, NULL, ids, n);
+        have = qn_sequence_attach(s, salt, ids, n);
         const qn_feed feed = {.sequence = s, .ids = ids + have, .n_ids = n - have};
         if (have < n) status = qn_engine_step(e, 1, &feed, NULL, NULL, NULL);
     }
     if (status == QN_OK && have < n)
-        qn_sequence_remember(s, NULL, ids, 0, (qn_clock_ns() - begin) / (n - have));
+        qn_sequence_remember(s, salt, ids, 0, (qn_clock_ns() - begin) / (n - have));
     qn_sequence_free(s);
     qn_scheduler_leave(scheduler);
     return status;
 }
 
-static qn_status warm(qn_engine *e, qn_scheduler *scheduler, int32_t adapter, const int32_t *ids, int64_t n,
-                      const char *name)
+static qn_status warm(qn_engine *e, qn_scheduler *scheduler, int32_t adapter, const char *salt,
+                      const int32_t *ids, int64_t n, const char *name)
 {
-    const qn_tree_key key = key_of(e, adapter, n);
+    const qn_tree_key key = key_of(e, adapter, salt, n);
     const qn_ids row = {ids, n};
-    const qn_evaluation what = {.rows = &row, .n_rows = 1, .adapters = &adapter, .last_only = 1};
+    const qn_evaluation what = {
+        .rows = &row, .n_rows = 1, .adapters = &adapter, .last_only = 1, .salt = salt};
     if (qn_tree_peek(e->tree, &key, ids, n) < n) {
         QN_TRY(qn_evaluate(scheduler, e, &what, ignore, NULL));
-        if (qn_tree_peek(e->tree, &key, ids, n) < n) QN_TRY(compute_rest(e, scheduler, adapter, ids, n));
+        if (qn_tree_peek(e->tree, &key, ids, n) < n)
+            QN_TRY(compute_rest(e, scheduler, adapter, salt, ids, n));
     }
     return qn_tree_pin(e->tree, &key, ids, n, name);
 }
 
-qn_status qn_engine_warm(qn_engine *e, qn_scheduler *scheduler, const int32_t *ids, int64_t n,
-                         const char *name)
+qn_status qn_engine_warm(qn_engine *e, qn_scheduler *scheduler, const qn_prefix_options *options,
+                         const int32_t *ids, int64_t n, const char *name)
 {
     int32_t adapter = -1;
     QN_TRY(qn_engine_check_tree(e));
     if (n < 1 || n > e->info.context_size)
         return qn_fail(QN_E_ARG, "%lld tokens cannot be kept ready: the context holds 1 to %lld",
                        (long long)n, (long long)e->info.context_size);
-    QN_TRY(qn_adapters_hold(e->adapters, NULL, &adapter));
-    qn_status status = warm(e, scheduler, adapter, ids, n, name);
+    QN_TRY(qn_adapters_hold(e->adapters, options->adapter, &adapter));
+    qn_status status = warm(e, scheduler, adapter, options->cache_salt, ids, n, name);
     qn_adapters_release(e->adapters, adapter);
     return status;
 }
@@ -74,12 +78,13 @@ qn_status qn_engine_unwarm(qn_engine *e, const char *name)
     return QN_OK;
 }
 
-qn_status qn_engine_explain(qn_engine *e, const int32_t *ids, int64_t n, qn_tree_miss *out)
+qn_status qn_engine_explain(qn_engine *e, const qn_prefix_options *options, const int32_t *ids, int64_t n,
+                            qn_tree_miss *out)
 {
     int32_t adapter = -1;
     QN_TRY(qn_engine_check_tree(e));
-    QN_TRY(qn_adapters_hold(e->adapters, NULL, &adapter));
-    const qn_tree_key key = key_of(e, adapter, n);
+    QN_TRY(qn_adapters_hold(e->adapters, options->adapter, &adapter));
+    const qn_tree_key key = key_of(e, adapter, options->cache_salt, n);
     qn_tree_explain(e->tree, &key, ids, n, out);
     qn_adapters_release(e->adapters, adapter);
     return QN_OK;

@@ -73,6 +73,14 @@ void qn_sequence_remember(qn_sequence *s, const char *salt, const int32_t *ids, 
     qn_tree_trim(e->tree);
 }
 
+void qn_sequence_hold(qn_sequence *s, const char *salt, const int32_t *ids, int64_t n, int64_t ttl_ms)
+{
+    const qn_tree_key key = key_of(s, salt);
+    const int64_t most_ms = INT64_MAX / 1000000;
+    if (!s->engine->tree) return;
+    qn_tree_hold(s->engine->tree, &key, ids, n, (ttl_ms < most_ms ? ttl_ms : most_ms) * 1000000);
+}
+
 void qn_engine_forget(qn_engine *e, uint64_t writer)
 {
     if (e->tree) qn_tree_poison(e->tree, writer);

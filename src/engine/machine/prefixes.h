@@ -15,6 +15,8 @@ int64_t qn_sequence_attach(qn_sequence *s, const char *salt, const int32_t *ids,
  * (qn_engine_forget); cost_ns: what a token costs to compute. */
 void qn_sequence_remember(qn_sequence *s, const char *salt, const int32_t *ids, uint64_t writer,
                           int64_t cost_ns);
+/* The tree keeps the first n of the sequence's tokens, as far as they are usable, for ttl_ms (qn_tree_hold). */
+void qn_sequence_hold(qn_sequence *s, const char *salt, const int32_t *ids, int64_t n, int64_t ttl_ms);
 /* What this writer left is not to be used any more: pages of it that others use are poisoned. */
 void qn_engine_forget(qn_engine *e, uint64_t writer);
 /* The sequence gave logits that are no numbers. What it was given of the tree may be the reason, whoever

@@ -18,6 +18,11 @@ void qn_batch_remember(qn_scheduler *s, qn_request *r)
     const double ns = qn_prompt_costs_get(&s->prompt_costs, rows);
     qn_sequence_remember(r->sequence, r->salt, r->ids, r->number, (int64_t)ns / rows);
     qn_events_cache(s, QN_CACHE_EVENT_INSERT, r, qn_sequence_length(r->sequence));
+    for (; r->n_pinned < r->n_pins; r->n_pinned++) {
+        const qn_prefix_pin *pin = &r->pins[r->n_pinned];
+        if (pin->n_tokens > qn_sequence_length(r->sequence)) break;
+        qn_sequence_hold(r->sequence, r->salt, r->ids, pin->n_tokens, pin->ttl_ms);
+    }
 }
 
 /* Out of the lists, without a word. */
@@ -113,6 +118,7 @@ int qn_batch_begin_anew(qn_scheduler *s, qn_request *r)
     r->is_poisoned = 0;
     if (r->begins_anew || r->ids_base > 0) return 0; /* above 0: its first ids are gone */
     r->begins_anew = 1;
+    r->n_pinned = 0;
     r->n_restarts++;
     s->now.n_restarts++;
     put_back(s, r);

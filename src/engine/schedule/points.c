@@ -11,6 +11,14 @@ static int64_t point_before_last(const qn_scheduler *s, const qn_request *r)
     return qn_engine_has_state(s->engine) ? r->n_prompt - 1 : 0;
 }
 
+/* The first pin behind `from`; 0: none. */
+static int64_t next_pin(const qn_request *r, int64_t from)
+{
+    for (int i = 0; i < r->n_pins; i++)
+        if (r->pins[i].n_tokens > from) return r->pins[i].n_tokens;
+    return 0;
+}
+
 int64_t qn_points_chunk(qn_scheduler *s, const qn_request *r, int64_t from, int64_t n)
 {
     int64_t end = from + n, last = r->n_ids;
@@ -20,6 +28,8 @@ int64_t qn_points_chunk(qn_scheduler *s, const qn_request *r, int64_t from, int6
         end = r->logits_from;
     if (!qn_engine_keeps_points(s->engine) || r->no_cache) return end - from;
     if (r->n_stable > from && r->n_stable < end) end = r->n_stable;
+    const int64_t pin = next_pin(r, from);
+    if (pin && pin < end) end = pin;
     int64_t before_last = point_before_last(s, r);
     if (before_last > from && before_last < end) end = before_last;
     int64_t point = (from / SNAPSHOT_IDS + 1) * SNAPSHOT_IDS;
@@ -30,5 +40,6 @@ int qn_points_has(qn_scheduler *s, const qn_request *r, int64_t length)
 {
     if (r->n_generated) return 0;
     return !qn_engine_keeps_points(s->engine) || length == r->shared_end || length == r->n_stable ||
-           length == r->n_prompt || length == point_before_last(s, r) || length % SNAPSHOT_IDS == 0;
+           length == next_pin(r, length - 1) || length == r->n_prompt || length == point_before_last(s, r) ||
+           length % SNAPSHOT_IDS == 0;
 }

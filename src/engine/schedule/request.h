@@ -47,17 +47,19 @@ struct qn_request {
     qn_client *client;
     int32_t *ids; /* the prompt, and behind it what was drawn: the leader's from submit to done */
     int64_t n_ids, ids_capacity, n_prompt;
-    int64_t ids_base;   /* position of ids[0]; above 0 once it has rotated */
-    size_t held_bytes;  /* of ids: taken by the leader, in the ledger; the owner gives them back */
-    int64_t row;        /* of its owner's */
-    int64_t n_stable;   /* of the prompt, what a longer one of the same chat begins with too; 0: not known */
-    int32_t adapter;    /* held by the owner; -1: none */
-    qn_images *images;  /* NULL: none */
-    int64_t n_unseen;   /* of these, whose vectors are not computed yet */
-    const char *salt;   /* only requests of the same salt share prefixes; NULL: "" */
-    const char *tenant; /* who takes turns with others of the same priority; NULL: "" */
-    int32_t priority;   /* higher ones first */
-    int no_cache;       /* neither uses nor leaves prefixes */
+    int64_t ids_base;  /* position of ids[0]; above 0 once it has rotated */
+    size_t held_bytes; /* of ids: taken by the leader, in the ledger; the owner gives them back */
+    int64_t row;       /* of its owner's */
+    int64_t n_stable;  /* of the prompt, what a longer one of the same chat begins with too; 0: not known */
+    int32_t adapter;   /* held by the owner; -1: none */
+    qn_images *images; /* NULL: none */
+    int64_t n_unseen;  /* of these, whose vectors are not computed yet */
+    qn_prefix_pin pins[QN_PREFIX_PINS_MAX]; /* of the prompt, the shortest first */
+    int n_pins, n_pinned;                   /* n_pinned: the leader's; of these, those that are set */
+    const char *salt;                       /* only requests of the same salt share prefixes; NULL: "" */
+    const char *tenant;                     /* who takes turns with others of the same priority; NULL: "" */
+    int32_t priority;                       /* higher ones first */
+    int no_cache;                           /* neither uses nor leaves prefixes */
     int rotate;
     int64_t deadline_ns;     /* by qn_clock_ns; 0: none */
     const qn_cancel *cancel; /* NULL: never */
