@@ -126,6 +126,15 @@ static void write_device_memory(const qn_server *s, qn_buf *b)
                 (double)m.free_bytes);
 }
 
+static void write_pins(const qn_server *s, qn_buf *b)
+{
+    qn_cache_counters c;
+    if (!s->model || qn_cache_get_counters(s->model, &c) != QN_OK) return;
+    write_gauge(b, "quern_prefix_pins", "Prefixes that requests keep for a time.", (double)c.n_timed_pins);
+    write_counter(b, "quern_prefix_pins_given_up_total",
+                  "Such prefixes that gave way before their time was over.", (double)c.n_given_up_pins);
+}
+
 static void write_adapters(const qn_server *s, qn_buf *b)
 {
     qn_adapter_info info;
@@ -167,6 +176,7 @@ void qn_route_metrics(qn_exchange *ex)
     write_memory(ex->server, &b);
     write_device_memory(ex->server, &b);
     write_adapters(ex->server, &b);
+    write_pins(ex->server, &b);
     if (b.status != QN_OK) {
         qn_api_fail_status(&error, b.status);
         qn_exchange_fail(ex, &error);

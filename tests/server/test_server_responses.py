@@ -308,7 +308,7 @@ def test_refused(server, fields, words):
 
 @pytest.mark.parametrize("fields, params", [
     ({"store": True}, ["store"]), ({"background": False}, []), ({"top_logprobs": 0}, []), ({"include": []}, []),
-    ({"include": ["reasoning.encrypted_content"]}, ["include"]), ({"prompt_cache_key": "k"}, ["prompt_cache_key"]),
+    ({"include": ["reasoning.encrypted_content"]}, ["include"]), ({"prompt_cache_key": "k"}, []),
     ({"service_tier": "auto"}, ["service_tier"]), ({"max_tool_calls": 3}, ["max_tool_calls"]),
     ({"text": {"format": {"type": "text"}, "verbosity": "medium"}}, []),
     ({"reasoning": {"effort": "low", "summary": "auto"}}, ["reasoning.summary", "reasoning_effort"]),

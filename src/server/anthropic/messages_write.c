@@ -5,6 +5,7 @@
 #include "base/json/json_write.h"
 #include "server/anthropic/anthropic.h"
 #include "server/anthropic/request.h"
+#include "server/core/prefix_pins.h"
 #include "server/core/write.h"
 
 /* Thinking comes back with its signature. Nothing is checked by it here, but clients leave out thinking that has
@@ -20,17 +21,22 @@ typedef struct {
 
 /* ---- parts of both ------------------------------------------------------------------------------------- */
 
-/* Tokens of the prompt as they are known so far. A client that says what is to be cached expects what was not
- * read from the cache to be written to it. */
+/* Tokens of the prompt as they are known so far. What is not read from the cache is written to it up to the last mark, and
+ * input behind it. */
 static void put_usage(const qn_completion *c, int64_t n_prompt, int64_t n_generated, qn_buf *out)
 {
-    const int64_t n_new = n_prompt - c->n_cached_tokens;
-    const int is_kept = c->request.asks_for_cache && c->request.cache_prompt;
+    enum { HOUR_MS = 3600000 };
+    const int64_t n_written = qn_prefix_pins_written(c, 0), n_hour = qn_prefix_pins_written(c, HOUR_MS);
     qn_json_key(out, "usage");
     qn_json_open(out, '{');
-    qn_json_put_int(out, "input_tokens", is_kept ? 0 : n_new);
-    qn_json_put_int(out, "cache_creation_input_tokens", is_kept ? n_new : 0);
+    qn_json_put_int(out, "input_tokens", n_prompt - c->n_cached_tokens - n_written);
+    qn_json_put_int(out, "cache_creation_input_tokens", n_written);
     qn_json_put_int(out, "cache_read_input_tokens", c->n_cached_tokens);
+    qn_json_key(out, "cache_creation");
+    qn_json_open(out, '{');
+    qn_json_put_int(out, "ephemeral_5m_input_tokens", n_written - n_hour);
+    qn_json_put_int(out, "ephemeral_1h_input_tokens", n_hour);
+    qn_json_close(out, '}');
     qn_json_put_int(out, "output_tokens", n_generated);
     qn_json_key(out, "output_tokens_details");
     qn_json_open(out, '{');

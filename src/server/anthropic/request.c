@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "server/core/fields/cache_marks.h"
 #include "server/core/fields/tools.h"
 
 static int invalid(qn_api_error *error, const char *param, const char *sentence)
@@ -162,7 +163,8 @@ static int read_tool(qn_api_request *r, const json_t *tool, size_t i, qn_api_err
         snprintf(param, sizeof param, "%s.%s", place, reported[k]);
         qn_api_request_warn(r, param, "has no effect: chat templates do not know it");
     }
-    qn_anthropic_note_cache(r, tool);
+    refused = qn_cache_mark_read(r, tool, place, 0, 0, error);
+    if (refused) return refused;
     return qn_tool_add(r,
                        &(qn_tool_sent){json_object_get(tool, "name"), json_object_get(tool, "description"),
                                        json_object_get(tool, "input_schema"),
@@ -189,13 +191,6 @@ static int read_tools(qn_api_request *r, qn_api_error *error)
 
 /* ---- the body ------------------------------------------------------------------------------------------ */
 
-void qn_anthropic_note_cache(qn_api_request *r, const json_t *object)
-{
-    if (!is_given(json_object_get(object, "cache_control")) || r->asks_for_cache) return;
-    r->asks_for_cache = 1;
-    qn_api_request_warn(r, "cache_control", "pins nothing: prefixes are always cached automatically");
-}
-
 /* What depends on two fields. */
 static int finish(qn_api_request *r, qn_api_error *error)
 {
@@ -207,7 +202,6 @@ static int finish(qn_api_request *r, qn_api_error *error)
         return invalid(error, "thinking.budget_tokens", "must be less than max_tokens");
     /* In this API a model thinks only if it is asked to. */
     if (r->thinking < 0) r->thinking = 0;
-    r->asks_for_cache = is_given(json_object_get(r->body, "cache_control"));
     const int refused = read_tools(r, error);
     return refused ? refused : qn_api_request_finish_tools(r, error);
 }

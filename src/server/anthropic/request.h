@@ -21,8 +21,6 @@ int qn_anthropic_read(const char *text, size_t n, unsigned route, const qn_api_r
 /* Makes r->chat of the system prompt and the messages: text blocks in one text, "thinking" as
  * "reasoning_content", "tool_use" as "tool_calls", each "tool_result" as a message of a tool. The same. */
 int qn_anthropic_read_messages(qn_api_request *r, qn_api_error *error);
-/* Notes that a block has "cache_control": reported once. */
-void qn_anthropic_note_cache(qn_api_request *r, const json_t *object);
 
 /* Readers of fields that are no plain values (request.c). */
 qn_field_fn qn_anthropic_read_stop, qn_anthropic_read_tool_choice, qn_anthropic_read_thinking,

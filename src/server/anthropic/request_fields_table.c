@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "server/anthropic/request.h"
+#include "server/core/fields/cache_marks.h"
 
 #define AT(field) offsetof(qn_api_request, field)
 #define ASK QN_ANTHROPIC_MESSAGES
@@ -34,10 +35,9 @@ const qn_field qn_anthropic_fields[] = {
     /* the queue and the cache; quern's own */
     {"priority", ASK, QN_FIELD_INT, AT(priority), -1000, 1000, NULL, NULL, NULL},
     {"cache_salt", ASK, QN_FIELD_TEXT, AT(cache_salt), 0, 0, NULL, NULL, NULL},
+    {"cache_control", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_cache_control, NULL, NULL},
 
     /* taken and reported */
-    {"cache_control", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL,
-     "has no effect: prefixes are always cached automatically"},
     {"metadata", ASK, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "nothing is stored here"},
     {"service_tier", ASK, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, one_tier},
     {"speed", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, one_tier},

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "server/anthropic/request.h"
 #include "server/core/content.h"
+#include "server/core/fields/cache_marks.h"
 #include "server/core/message.h"
 
 enum { PLACE_MAX = 96 };
@@ -69,8 +70,13 @@ static int check_keys(const reading *m, const json_t *block, const char *place, 
         snprintf(param, sizeof param, "%s.%.64s", place, key);
         return qn_api_fail(m->error, 400, "unknown_parameter", param, "unknown parameter: %s", param);
     }
-    qn_anthropic_note_cache(m->r, block);
     return 0;
+}
+
+/* The block ends where n_text bytes of the message's text have been read, or all of it. The message comes next. */
+static int note_mark(const reading *m, const json_t *block, const char *place, size_t n_text)
+{
+    return qn_cache_mark_read(m->r, block, place, json_array_size(m->r->chat) + 1, n_text, m->error);
 }
 
 static int add_text(const reading *m, const json_t *block, const char *place, qn_content *to)
@@ -82,7 +88,7 @@ static int add_text(const reading *m, const json_t *block, const char *place, qn
     if (refused) return refused;
     if (!json_is_string(content)) return invalid(m, place, "must have a text");
     qn_content_add_text(to, json_string_value(content), json_string_length(content));
-    return 0;
+    return note_mark(m, block, place, to->text.length);
 }
 
 static int add_image(const reading *m, const json_t *block, const char *place, qn_content *to)
@@ -92,6 +98,7 @@ static int add_image(const reading *m, const json_t *block, const char *place, q
     const char *type = type_of(source);
     char where[PLACE_MAX + 16];
     int refused = check_keys(m, block, place, known);
+    if (!refused) refused = note_mark(m, block, place, SIZE_MAX);
     snprintf(where, sizeof where, "%s.type", place);
     if (!refused && !m->r->takes_pictures) refused = qn_content_refuse_picture(where, m->error);
     if (refused) return refused;
@@ -167,6 +174,7 @@ static int add_result(const reading *m, const json_t *block, const char *place)
         qn_api_request_warn(m->r, where, "is not shown to the model: chat templates show the content alone");
     snprintf(where, sizeof where, "%s.content", place);
     if (!refused && is_given(content)) refused = read_texts(m, content, where, 1, &said);
+    if (!refused) refused = note_mark(m, block, place, SIZE_MAX);
     if (!refused) refused = append(m, "tool", &said, "tool_call_id", id);
     qn_content_free(&said);
     return refused;
@@ -216,6 +224,8 @@ static int add_call(const reading *m, const json_t *block, const char *place, js
     if (!json_string_length(id)) return invalid(m, place, "must have an id");
     if (!json_string_length(name)) return invalid(m, place, "must have a name");
     if (!json_is_object(input)) return invalid(m, place, "must have an input that is an object");
+    refused = note_mark(m, block, place, SIZE_MAX);
+    if (refused) return refused;
     return qn_message_add_call(message, id, name, input) ? fail_memory(m) : 0;
 }
 
@@ -228,7 +238,7 @@ static int add_thinking(const reading *m, const json_t *block, const char *place
     if (!json_is_string(content)) return invalid(m, place, "must have a thinking that is a string");
     if (reasoning->length) qn_buf_putc(reasoning, '\n');
     qn_buf_append(reasoning, json_string_value(content), json_string_length(content));
-    return 0;
+    return note_mark(m, block, place, 0); /* the text comes behind it */
 }
 
 static int add_block(const reading *m, const json_t *block, const char *place, qn_content *said,
@@ -292,6 +302,9 @@ static int read_message(const reading *m, const json_t *sent, size_t i)
     if (!json_is_object(sent)) return invalid(m, place, "must be an object");
     int refused = check_keys(m, sent, place, known);
     if (refused) return refused;
+    if (is_given(json_object_get(sent, "cache_control")))
+        qn_api_request_warn(m->r, "cache_control",
+                            "keeps nothing here: it belongs to a block of the message");
     snprintf(where, sizeof where, "messages[%zu].content", i);
     if (!is_given(content)) return invalid(m, where, "is missing");
     if (role && strcmp(role, "user") == 0) return read_user(m, content, where);

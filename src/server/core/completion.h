@@ -57,6 +57,8 @@ struct qn_completion {
     qn_completion_choice *choices;
     size_t n_choices, n_running;
     int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens, n_reasoning_tokens;
+    qn_prefix_pin pins[QN_PREFIX_PINS_MAX]; /* prefixes of the prompt that are to stay (prefix_pins.h) */
+    size_t n_pins;
     /* What the first choice of a chat says, whole, for look_ahead.h: without the reasoning, which clients
      * leave out as a rule when they send it back; and its tokens (int32_t). */
     int keeps_said;
@@ -76,6 +78,9 @@ void qn_completion_drop_background(qn_server *s);
 void qn_completion_open(qn_completion *c);
 /* Compiles the constraints of the request's answers into its options. Returns 0, or the HTTP status of a refusal. */
 int qn_completion_constrain(qn_completion *c);
+/* Appends the salt of prefixes that requests with this API key (an index, or -1) and cache_salt (may be NULL) share;
+ * nothing if they are everybody's. Any thread. */
+void qn_completion_write_salt(const qn_server *s, int key, const char *cache_salt, qn_buf *out);
 /* The name of a model, "NAME", "NAME+ADAPTER" or "ADAPTER", with "none" for the model alone where it has adapters;
  * *adapter is borrowed from it, NULL: the default. Returns 0, or the HTTP status of a refusal. Any thread. */
 int qn_completion_check_model(const qn_server *s, const char *model, const char **adapter,

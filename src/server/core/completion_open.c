@@ -7,7 +7,9 @@
 #include "base/mem.h"
 #include "server/core/completion.h"
 #include "server/core/conversation.h"
+#include "server/core/fields/cache_marks.h"
 #include "server/core/look_ahead.h"
+#include "server/core/prefix_pins.h"
 #include "text/tools/tool_formats.h"
 
 /* What a worker needs while it opens; all of it is the library's no longer when qn_generation_open returns.
@@ -164,6 +166,21 @@ static int show_prompt(opening *o, qn_completion_choice *choice)
     return status == QN_OK ? 0 : qn_api_fail_status(&o->c->error, status);
 }
 
+/* Where the client marks what is to stay cached, the prompt's tokens say how far that is. Choices share them. */
+static int find_pins(opening *o, size_t i)
+{
+    qn_completion *c = o->c;
+    const int32_t *ids = NULL;
+    int32_t *own = NULL;
+    int64_t n = 0;
+    if (!qn_cache_is_marked(&c->request) || i % (size_t)c->request.n) return 0;
+    const qn_status status = get_prompt_ids(o, &own, &ids, &n);
+    /* What cannot be rendered is refused where the generation is opened. */
+    const int refused = status == QN_OK ? qn_prefix_pins_find(c, ids, n) : 0;
+    qn_buffer_free(own);
+    return refused;
+}
+
 /* A failure to open; a prompt that is too long gets a code of its own, with both counts. */
 static int fail_open(opening *o, qn_status status)
 {
@@ -290,6 +307,8 @@ static int open_choice(opening *o, size_t i)
     if (options.seed) options.seed += i % (uint64_t)c->request.n;
     if (c->request.has_seed && !options.seed) options.seed = 1;
     choose_prompt_logprobs(c, i, &options);
+    options.pins = c->pins;
+    options.n_pins = c->n_pins;
     options.n_draft = c->ex->server->options->n_draft;
     options.notify = notify;
     options.notify_user = &c->ready;
@@ -326,10 +345,17 @@ static int open_prompts(opening *o)
             refused = qn_api_request_get_prompt(r->prompt, i / n, c->dialect->prompt_field,
                                                 c->ex->server->info.vocab_size, &o->one, &c->error);
         if (!is_chat) o->one.prompt.special = r->special;
+        if (!refused) refused = find_pins(o, i);
         if (!refused) refused = open_choice(o, i);
         if (refused) return refused;
     }
     return 0;
+}
+
+void qn_completion_write_salt(const qn_server *s, int key, const char *cache_salt, qn_buf *out)
+{
+    if (!s->options->http.n_api_keys) key = -1;
+    if (key >= 0 || cache_salt) qn_buf_printf(out, "%d %s", key, cache_salt ? cache_salt : "");
 }
 
 /* Who it runs for, and whose prefixes it may share: those of other keys are not even to be guessed by their
@@ -338,8 +364,7 @@ static int set_tenant(qn_completion *c)
 {
     qn_generate_options *options = &c->request.o;
     if (c->ex->key >= 0) qn_buf_printf(&c->tenant, "key %d", c->ex->key);
-    if (c->ex->key >= 0 || c->request.cache_salt)
-        qn_buf_printf(&c->salt, "%d %s", c->ex->key, c->request.cache_salt ? c->request.cache_salt : "");
+    qn_completion_write_salt(c->ex->server, c->ex->key, c->request.cache_salt, &c->salt);
     options->tenant = c->tenant.data;
     options->cache_salt = c->salt.data;
     options->priority = c->ex->is_idle ? QN_PRIORITY_IDLE : (int32_t)c->request.priority;

@@ -51,6 +51,13 @@ typedef struct {
     qn_buf text;
 } qn_api_request_form;
 
+/* A place in a chat up to which its prompt is to stay cached. */
+typedef struct {
+    size_t n_messages; /* of r->chat, with the one that has the place; 0: behind the tools */
+    size_t n_text;     /* bytes of that message's text; SIZE_MAX: all of the message */
+    int64_t ttl_ms;    /* 0: the request's */
+} qn_cache_mark;
+
 typedef struct {
     unsigned route;                    /* a bit of the dialect */
     qn_held *held;                     /* NULL: none */
@@ -81,7 +88,11 @@ typedef struct {
     qn_buf callable;             /* the tools that may be called, as JSON; empty without tools */
     qn_api_request_form form;
     qn_constraint *constraints[2]; /* of the answers, compiled, owned; `o` has them */
-    int asks_for_cache;            /* the client says what is to be cached, and expects figures of it */
+    /* Where the client marks what is to be cached (fields/cache_marks.h): places, and the whole prompt. */
+    qn_cache_mark marks[QN_PREFIX_PINS_MAX];
+    size_t n_marks;
+    int keep_whole, no_whole; /* no_whole: places alone count */
+    int64_t keep_ttl_ms;      /* of the whole prompt, and of places without a time; 0: not given */
     int continue_final, add_generation_prompt; /* chat; -1: not given */
     int plain_reasoning;                       /* what the model thinks stays in its text */
     const json_t *prompt;                      /* a prompt or several, no chat, whatever the dialect */
@@ -103,14 +114,15 @@ typedef struct {
     const json_t *metadata;
     const char *adapter_name, *adapter_path; /* of an adapter to be loaded or unloaded; NULL: not given */
     double adapter_scale;
-    const json_t *input;                     /* embeddings, decisions */
-    const json_t *questions;                 /* decisions */
-    const json_t *query, *documents, *texts; /* rerankers */
-    const char *instruction;                 /* the same; NULL: the usual one */
-    int64_t top_n;                           /* the same; 0: all */
-    int returns_texts, raw_scores;           /* the same; returns_texts -1: not given */
-    int truncates;                           /* embeddings: texts that are too long are cut */
-    int no_normalise;                        /* embeddings: vectors keep their length */
+    const char *cache_name, *cache_file, *api_key; /* of /v1/cache; NULL: not given */
+    const json_t *input;                           /* embeddings, decisions */
+    const json_t *questions;                       /* decisions */
+    const json_t *query, *documents, *texts;       /* rerankers */
+    const char *instruction;                       /* the same; NULL: the usual one */
+    int64_t top_n;                                 /* the same; 0: all */
+    int returns_texts, raw_scores;                 /* the same; returns_texts -1: not given */
+    int truncates;                                 /* embeddings: texts that are too long are cut */
+    int no_normalise;                              /* embeddings: vectors keep their length */
     int base64;
     int64_t dimensions; /* 0: not given */
     const char *cache_salt;

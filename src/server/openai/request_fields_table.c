@@ -2,6 +2,7 @@
  * "not given" everywhere. */
 #include <stddef.h>
 
+#include "server/core/fields/cache_marks.h"
 #include "server/core/fields/field_readers.h"
 #include "server/openai/request.h"
 
@@ -102,6 +103,11 @@ const qn_field qn_api_request_fields[] = {
     {"priority", BOTH, QN_FIELD_INT, AT(priority), -1000, 1000, NULL, NULL, NULL},
     {"cache_salt", BOTH, QN_FIELD_TEXT, AT(cache_salt), 0, 0, NULL, NULL, NULL},
     {"cache_prompt", BOTH, QN_FIELD_BOOL, AT(cache_prompt), 0, 0, NULL, NULL, NULL},
+    {"prompt_cache_key", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_cache_key, NULL, NULL},
+    {"prompt_cache_options", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_cache_options, NULL, NULL},
+    {"prompt_cache_retention", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_cache_retention, NULL, NULL},
+    {"prompt_cache_breakpoint", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_cache_breakpoint, NULL, NULL},
+    {"cache_control", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_cache_control, NULL, NULL},
 
     /* taken and reported */
     {"user", ALL, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "is not used"},
@@ -114,11 +120,8 @@ const qn_field qn_api_request_fields[] = {
     {"speed", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: there is one tier"},
     {"prediction", CHAT, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL,
      "has no effect; it would only change the speed"},
-    {"prompt_cache_key", BOTH | DECIDE, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
-    {"prompt_cache_options", BOTH | DECIDE, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
-    {"prompt_cache_retention", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
-    {"prompt_cache_breakpoint", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
-    {"cache_control", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
+    {"prompt_cache_key", DECIDE, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
+    {"prompt_cache_options", DECIDE, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
     {"id_slot", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: all requests share one cache"},
     {"keep_alive", ALL, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: the model stays loaded"},
 

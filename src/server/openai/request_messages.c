@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "server/core/content.h"
+#include "server/core/fields/cache_marks.h"
 #include "server/core/message.h"
 #include "server/openai/request.h"
 
@@ -19,7 +20,7 @@ static int fail_memory(qn_api_error *error)
     return qn_api_fail_status(error, qn_fail_nomem(0));
 }
 
-/* Is each key of a part one of known, a list that ends with NULL? "type" and "cache_control" always are. */
+/* Is each key of a part one of known, a list that ends with NULL? "type" and marks of the cache always are. */
 static int check_keys(const json_t *part, size_t i, size_t k, const char *const *known, qn_api_error *error)
 {
     const char *key;
@@ -29,7 +30,9 @@ static int check_keys(const json_t *part, size_t i, size_t k, const char *const 
     {
         size_t n = 0;
         while (known[n] && strcmp(key, known[n]) != 0) n++;
-        if (known[n] || strcmp(key, "type") == 0 || strcmp(key, "cache_control") == 0) continue;
+        if (known[n] || strcmp(key, "type") == 0 || strcmp(key, "cache_control") == 0 ||
+            strcmp(key, "prompt_cache_breakpoint") == 0)
+            continue;
         snprintf(name, sizeof name, "content[%zu].%.64s", k, key);
         return invalid(error, i, name, "is an unknown parameter");
     }
@@ -52,6 +55,15 @@ static int add_image(qn_api_request *r, const json_t *part, size_t i, size_t k, 
     }
     snprintf(param, sizeof param, "messages[%zu].content[%zu].image_url", i, k);
     return qn_content_add_url(content, r, param, url ? url : image, error);
+}
+
+/* A mark of the cache at the end of a part. The message comes next. */
+static int note_mark(qn_api_request *r, const json_t *part, size_t i, size_t k, const qn_content *content,
+                     qn_api_error *error)
+{
+    char place[64];
+    snprintf(place, sizeof place, "messages[%zu].content[%zu]", i, k);
+    return qn_cache_mark_read(r, part, place, json_array_size(r->chat) + 1, content->text.length, error);
 }
 
 /* Parts of the types "text" and "image_url". *out: NULL if memory is out. */
@@ -82,6 +94,7 @@ static int join_parts(qn_api_request *r, const json_t *parts, int may_have_image
         } else {
             refused = check_keys(part, i, k, known, error);
             qn_content_add_text(&content, json_string_value(text), json_string_length(text));
+            if (!refused) refused = note_mark(r, part, i, k, &content, error);
         }
     }
     if (!refused) *out = qn_content_take(&content);
@@ -216,6 +229,10 @@ static int read_message(qn_api_request *r, const json_t *sent, size_t i, qn_api_
     if (refused) return refused;
     message = qn_message_new(role, content);
     if (json_array_append_new(r->chat, message)) return fail_memory(error);
+    char place[32];
+    snprintf(place, sizeof place, "messages[%zu]", i);
+    refused = qn_cache_mark_read(r, sent, place, json_array_size(r->chat), SIZE_MAX, error);
+    if (refused) return refused;
     if (n_calls) refused = add_calls(message, sent, i, error);
     return refused ? refused : add_others(message, sent, i, error);
 }

@@ -1,6 +1,7 @@
 #include "server/openai/write.h"
 
 #include "base/json/json_write.h"
+#include "server/core/prefix_pins.h"
 
 /* ---- the object around the choices --------------------------------------------------------------------- */
 
@@ -120,6 +121,8 @@ void qn_openai_put_usage(const qn_completion *c, qn_buf *out)
     qn_json_key(out, "prompt_tokens_details");
     qn_json_open(out, '{');
     qn_json_put_int(out, "cached_tokens", c->n_cached_tokens);
+    if (c->request.chat && c->n_pins)
+        qn_json_put_int(out, "cache_write_tokens", qn_prefix_pins_written(c, 0));
     qn_json_close(out, '}');
     qn_json_key(out, "completion_tokens_details");
     qn_json_open(out, '{');

@@ -2,6 +2,7 @@
  * everywhere. */
 #include <stddef.h>
 
+#include "server/core/fields/cache_marks.h"
 #include "server/responses/request.h"
 
 #define AT(field) offsetof(qn_api_request, field)
@@ -10,7 +11,6 @@
 
 static const char no_conversations[] =
     "the server stores no conversations; use previous_response_id, or send the whole conversation as input";
-static const char cache_is_automatic[] = "has no effect: prefixes are always cached automatically";
 
 const qn_field qn_responses_fields[] = {
     /* what is asked */
@@ -45,14 +45,14 @@ const qn_field qn_responses_fields[] = {
     /* the queue and the cache; quern's own */
     {"priority", ASK, QN_FIELD_INT, AT(priority), -1000, 1000, NULL, NULL, NULL},
     {"cache_salt", ASK, QN_FIELD_TEXT, AT(cache_salt), 0, 0, NULL, NULL, NULL},
+    {"prompt_cache_key", ASK, QN_FIELD_OWN, 0, 0, 0, qn_field_read_cache_key, NULL, NULL},
+    {"prompt_cache_options", ASK, QN_FIELD_OWN, 0, 0, 0, qn_field_read_cache_options, NULL, NULL},
+    {"prompt_cache_retention", ASK, QN_FIELD_OWN, 0, 0, 0, qn_field_read_cache_retention, NULL, NULL},
 
     /* taken and reported */
     {"user", ASK, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "is not used"},
     {"safety_identifier", ASK, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "is not used"},
     {"service_tier", ASK, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: there is one tier"},
-    {"prompt_cache_key", ASK, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
-    {"prompt_cache_options", ASK, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
-    {"prompt_cache_retention", ASK, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
     {"max_tool_calls", ASK, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL,
      "has no effect: it counts tools that a server runs, and this one runs none"},
 

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "server/core/content.h"
+#include "server/core/fields/cache_marks.h"
 #include "server/core/message.h"
 #include "server/responses/request.h"
 
@@ -84,7 +85,7 @@ static int add_text(const reading *m, const json_t *part, const char *type, cons
     const json_t *value = json_object_get(part, strcmp(type, "refusal") == 0 ? "refusal" : "text");
     if (!json_is_string(value)) return invalid(m, place, "must have a text");
     qn_content_add_text(to, json_string_value(value), json_string_length(value));
-    return 0;
+    return qn_cache_mark_read(m->r, part, place, json_array_size(m->r->chat) + 1, to->text.length, m->error);
 }
 
 /* A string, or an array of parts: texts, a line each, and where they may be pictures. "refusal" is a text as well. */
