@@ -22,6 +22,8 @@ typedef struct {
     qn_http_options http;
     const char *model_name;     /* what clients call the model */
     const char *adapter_folder; /* clients with an admin key may load what is in it; NULL: nothing */
+    const char
+        *cache_folder; /* the same of saved prompt caches, which are written there too; NULL: nowhere */
     int allow_template_kwargs;
     int free_tool_calls; /* calls are not held to schemas, unless a tool is strict, a call is forced or answers have a form */
     int strict_model;   /* a name that is not the model's is refused; else the model answers and reports it */

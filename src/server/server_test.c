@@ -150,6 +150,11 @@ static request requests[] = {
     {"/prompt-cache", "{}"},
     {"/v1/completions", "{\"max_tokens\":2,\"temperature\":0,\"prompt\":\"a "
                         "b\",\"echo\":true,\"logprobs\":1,\"prompt_logprobs\":2}"},
+    {"/v1/messages",
+     "{\"max_tokens\":2,\"temperature\":0,\"system\":[{\"type\":\"text\",\"text\":\"s\",\"cache_control\":{}}"
+     "],"
+     "\"cache_control\":{\"type\":\"ephemeral\"},\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}]}"},
+    {"/v1/cache/explain", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hello\"}],\"cache_salt\":\"x\"}"},
 };
 
 /* A reply is good, or says what went wrong; where it had begun it ends early. Nothing else is disturbed. */
@@ -189,6 +194,8 @@ int main(void)
         {"two texts", memory_runs_out, NULL, NULL, &requests[2]},
         {"saving prompts", memory_runs_out, NULL, NULL, &requests[3]},
         {"a prompt's figures", memory_runs_out, NULL, NULL, &requests[4]},
+        {"marks of the cache", memory_runs_out, NULL, NULL, &requests[5]},
+        {"a prompt explained", memory_runs_out, NULL, NULL, &requests[6]},
     };
     qn_log_set_sink(no_log, NULL);
     const int64_t live = qn_mem_live_blocks();

@@ -31,7 +31,7 @@ typedef struct {
     const char *path; /* of the model */
     const char *prompt_cache;
     int keeps; /* the prompt cache may be written: qn_prompt_cache_load */
-    const char *model_name, *key_file, *admin_key_file, *adapter_folder;
+    const char *model_name, *key_file, *admin_key_file, *adapter_folder, *cache_folder;
     int32_t port, parallel, max_queue, read_timeout_s;
     double ping_s;
     qn_arg_list listen, keys, hosts, origins;
@@ -64,6 +64,8 @@ static const qn_arg serve_args[] = {
      "refused"},
     {"--adapter-folder", 0, QN_ARG_TEXT, AT(adapter_folder), 0, 0, "DIR",
      "folder of adapters that clients with an admin key may load by POST /v1/adapters"},
+    {"--cache-folder", 0, QN_ARG_TEXT, AT(cache_folder), 0, 0, "DIR",
+     "folder in which clients with an admin key may save the prompt cache, and from which they may load it"},
     {"--allow-host", 0, QN_ARG_LIST, AT(hosts), 0, 0, "NAME",
      "host name that requests may use, besides localhost and IP addresses; may be repeated"},
     {"--cors-origin", 0, QN_ARG_LIST, AT(origins), 0, 0, "ORIGIN",
@@ -224,6 +226,11 @@ int qn_cmd_serve(int argc, char **argv)
                             "--adapter-folder: needs --admin-key-file, since only admins load adapters");
     if (o.adapter_folder && !is_folder(o.adapter_folder))
         return qn_args_fail("serve", "--adapter-folder: %s is not a folder", o.adapter_folder);
+    if (o.cache_folder && !o.admin_key_file)
+        return qn_args_fail("serve",
+                            "--cache-folder: needs --admin-key-file, since only admins save and load");
+    if (o.cache_folder && !is_folder(o.cache_folder))
+        return qn_args_fail("serve", "--cache-folder: %s is not a folder", o.cache_folder);
     if (o.verbose) qn_log_set_level(QN_LOG_INFO);
     qn_status status = o.key_file ? read_keys(o.key_file, &key_text, keys, &n_keys) : QN_OK;
     if (status == QN_OK && o.admin_key_file)
@@ -254,6 +261,7 @@ int qn_cmd_serve(int argc, char **argv)
                                           .ping_ms = (int64_t)ceil(o.ping_s * 1000)},
                                  .model_name = o.model_name,
                                  .adapter_folder = o.adapter_folder,
+                                 .cache_folder = o.cache_folder,
                                  .allow_template_kwargs = !o.no_template_kwargs,
                                  .strict_model = o.strict_model,
                                  .lenient = o.lenient,

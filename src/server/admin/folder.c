@@ -42,6 +42,11 @@ static int fail_outside(qn_api_error *error, const char *field)
     return fail_name(error, field, "leads out of the server's folder by a symbolic link");
 }
 
+static int fail_root(qn_api_error *error)
+{
+    return qn_api_fail(error, 500, "internal_error", NULL, "the server's folder: %s", strerror(errno));
+}
+
 /* The files that will be opened may be links. One that leads nowhere is found out when it is opened. */
 static int check_entries(const char *root, const char *path, const char *field, qn_api_error *error)
 {
@@ -64,8 +69,7 @@ int qn_folder_find(const char *root, const char *name, const char *field, char o
     struct stat st;
     int refused = check_name(name, field, error);
     if (refused) return refused;
-    if (!realpath(root, real_root))
-        return qn_api_fail(error, 500, "internal_error", NULL, "the server's folder: %s", strerror(errno));
+    if (!realpath(root, real_root)) return fail_root(error);
     snprintf(path, sizeof path, "%s/%s", real_root, name);
     if (!realpath(path, out) || stat(out, &st) != 0)
         return qn_api_fail(error, 404, "not_found", field, "%s: the server's folder has no '%s'", field,
@@ -73,4 +77,21 @@ int qn_folder_find(const char *root, const char *name, const char *field, char o
     if (!is_below(real_root, out)) return fail_outside(error, field);
     if (!S_ISDIR(st.st_mode)) return fail_name(error, field, "must name a folder");
     return check_entries(real_root, out, field, error);
+}
+
+int qn_folder_name_file(const char *root, const char *name, const char *field, char out[QN_FOLDER_PATH_MAX],
+                        qn_api_error *error)
+{
+    char real_root[QN_FOLDER_PATH_MAX];
+    struct stat st;
+    int refused = check_name(name, field, error);
+    if (refused) return refused;
+    if (*name == '.' || strchr(name, '/'))
+        return fail_name(error, field,
+                         "must be the name of a file, without a slash, that does not begin with '.'");
+    if (!realpath(root, real_root)) return fail_root(error);
+    if (snprintf(out, QN_FOLDER_PATH_MAX, "%s/%s", real_root, name) >= QN_FOLDER_PATH_MAX)
+        return fail_name(error, field, "is too long");
+    if (lstat(out, &st) == 0 && !S_ISREG(st.st_mode)) return fail_name(error, field, "must name a file");
+    return 0;
 }

@@ -14,4 +14,9 @@ enum { QN_FOLDER_PATH_MAX = 4096, QN_FOLDER_NAME_MAX = 255 };
 int qn_folder_find(const char *root, const char *name, const char *field, char out[QN_FOLDER_PATH_MAX],
                    qn_api_error *error);
 
+/* The path of the file `name`, a single part that does not begin with '.', in `root`. It may be there or not; if it is, it
+ * is a file and no link. Returns 0, 400, or 500. */
+int qn_folder_name_file(const char *root, const char *name, const char *field, char out[QN_FOLDER_PATH_MAX],
+                        qn_api_error *error);
+
 #endif

@@ -140,8 +140,31 @@ static void test_refused(void **state)
     assert_int_equal(qn_folder_find("/nowhere at all", "a", "path", out, &error), 500);
 }
 
+static void test_files(void **state)
+{
+    static const char *const right[] = {"file", "new", "a.state", "x-1"};
+    static const char *const wrong[] = {"",   "/etc/passwd", "../root", ".",     "..",   ".hidden", "a/b",
+                                        "a/", "a",           "out",     "inner", "loop", "blobs/1"};
+    char root[256], out[QN_FOLDER_PATH_MAX], real[QN_FOLDER_PATH_MAX];
+    qn_api_error error;
+    (void)state;
+    in_top(root, sizeof root, "root");
+    assert_non_null(realpath(root, real));
+    for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
+        assert_int_equal(qn_folder_name_file(root, right[i], "file", out, &error), 0);
+        assert_memory_equal(out, real, strlen(real));
+        assert_string_equal(out + strlen(real) + 1, right[i]);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(qn_folder_name_file(root, wrong[i], "file", out, &error), 400);
+        assert_string_equal(error.param, "file");
+    }
+    assert_int_equal(qn_folder_name_file("/nowhere at all", "a", "file", out, &error), 500);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_found), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_found), cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_files)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -11,6 +11,7 @@
 #include "server/core/api/about.h"
 #include "server/core/look_ahead.h"
 #include "server/core/tasks/task.h"
+#include "server/core/write.h"
 
 enum {
     NAME_MAX_BYTES = 128,
@@ -21,8 +22,8 @@ enum {
 
 /* ---- what there is ------------------------------------------------------------------------------------- */
 
-/* The members of the object; `warnings`: "" or what the request has. */
-static void write_adapter(const qn_server *s, const qn_adapter_info *info, const qn_buf *warnings, qn_buf *b)
+/* r: the request whose warnings are added, or NULL. */
+static void write_adapter(const qn_server *s, const qn_adapter_info *info, const qn_api_request *r, qn_buf *b)
 {
     qn_buf model = {0};
     qn_buf_printf(&model, "%s+%s", s->options->model_name, info->name);
@@ -37,10 +38,7 @@ static void write_adapter(const qn_server *s, const qn_adapter_info *info, const
     qn_json_put_int(b, "rank", info->rank);
     qn_json_put_int(b, "n_matrices", info->n_matrices);
     qn_json_put_int(b, "size_bytes", (int64_t)info->size_bytes);
-    if (warnings && warnings->length) {
-        qn_json_key(b, "warnings");
-        qn_buf_printf(b, "[%s]", warnings->data);
-    }
+    if (r) qn_write_warnings(r, b);
     qn_json_close(b, '}');
     qn_buf_free(&model);
 }
@@ -90,20 +88,6 @@ void qn_route_adapters(qn_exchange *ex)
     qn_buf_free(&b);
 }
 
-/* ---- the body ------------------------------------------------------------------------------------------ */
-
-static int read_body(qn_task *t)
-{
-    const qn_api_request_limits limits = qn_server_request_limits(t->ex->server);
-    return qn_api_request_read_fields(t->ex->body.data, t->ex->body.length, qn_admin_fields,
-                                      t->ex->route->about->route, &limits, &t->request, &t->error);
-}
-
-static int fail_missing(qn_task *t, const char *field)
-{
-    return qn_api_fail(&t->error, 400, "missing_parameter", field, "%s is missing", field);
-}
-
 /* ---- load ---------------------------------------------------------------------------------------------- */
 
 /* The fields as the API of the route calls them. */
@@ -136,10 +120,10 @@ static int prepare_load(qn_task *t, const field_names *fields, const char **name
     if (!o->adapter_folder)
         return qn_api_fail(&t->error, 403, "no_adapter_folder", NULL,
                            "the server has no folder of adapters: start it with --adapter-folder DIR");
-    const int refused = read_body(t);
+    const int refused = qn_admin_read(t);
     if (refused) return refused;
-    if (!r->adapter_path) return fail_missing(t, fields->path);
-    if (!r->adapter_name && fields == &vllm_fields) return fail_missing(t, fields->name);
+    if (!r->adapter_path) return qn_admin_fail_missing(t, fields->path);
+    if (!r->adapter_name && fields == &vllm_fields) return qn_admin_fail_missing(t, fields->name);
     const char *last = strrchr(r->adapter_path, '/');
     *name = r->adapter_name ? r->adapter_name : last ? last + 1 : r->adapter_path;
     if (r->adapter_scale == 0)
@@ -165,7 +149,7 @@ static void load(qn_task *t)
     if (status != QN_OK)
         fail_load(t, fields, name, status);
     else if (find_adapter(s, name, &info))
-        write_adapter(s, &info, &t->request.warnings, &t->answer);
+        write_adapter(s, &info, &t->request, &t->answer);
     else /* another request has unloaded it already */
         fail_unknown(&t->error, NULL, name);
 }
@@ -195,9 +179,9 @@ static void unload(qn_task *t)
     qn_exchange_segment(t->ex, "adapter", of_path, sizeof of_path);
     if (t->ex->route->about->fields) {
         field = "lora_name";
-        if (read_body(t)) return;
+        if (qn_admin_read(t)) return;
         if (!(name = t->request.adapter_name)) {
-            fail_missing(t, field);
+            qn_admin_fail_missing(t, field);
             return;
         }
     }
@@ -213,10 +197,7 @@ static void unload(qn_task *t)
     qn_json_put_text(&t->answer, "id", name);
     qn_json_put_text(&t->answer, "object", "adapter");
     qn_json_put_bool(&t->answer, "deleted", 1);
-    if (t->request.warnings.length) {
-        qn_json_key(&t->answer, "warnings");
-        qn_buf_printf(&t->answer, "[%s]", t->request.warnings.data);
-    }
+    qn_write_warnings(&t->request, &t->answer);
     qn_json_close(&t->answer, '}');
 }
 
