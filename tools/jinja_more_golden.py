@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Golden data of filters and messages that chat templates seldom use: tests/golden/jinja/more.json. Needs jinja2 3.1.
-`text` is what jinja2 makes of `template`, `message` the text of its error. tools/jinja_more_golden.py"""
-import json, os, random
+`text` is what jinja2 makes of `template`, `message` the text of its error.
+
+usage: tools/jinja_more_golden.py [FILE CASES]: another file with so many random values for pprint, for
+QUERN_JINJA_MORE=FILE build/release/tests/models/jinja_more_test (make test-jinja)."""
+import json, os, random, sys
 
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -20,7 +23,50 @@ VALUES = ["{}", "[]", "()", "{'b': 1, 'a': [1, 2.5, None]}", "('x',)", "{'z': {'
          "[True, 'a\\nb']", "5"]
 
 
+# Blocks that are rendered once more by self.
+BLOCKS = ["{% block a %}x{% endblock %}{{ self.a() }}", "{{ self.a() }}{% block a %}x{{ i }}{% endblock a %}",
+          "{% set q = 2 %}{% block a %}{{ q }}{% endblock %}|{{ self.a()|upper }}|{{ self.a().strip() ~ 1 }}",
+          "{% block a %}{% block b %}y{% endblock %}z{% endblock %}{{ self.b() }}{{ self['a']() }}",
+          "{% for k in [1, 2] %}{{ self.t() }}{% endfor %}{% block t %}-{% endblock %}",
+          "{% block a %}{{ s }}{% endblock %}{% block a %}2{% endblock %}", "{{ self is defined }}",
+          "{{ self.nope is defined }}",
+          "{% macro m() %}{{ 1 }}{% endmacro %}{% block a %}{{ i }}{% endblock %}{{ m() }}"]
+
+
+def value(r, depth):
+    """A random value as Python writes it, with texts that need lines."""
+    kind = r.choice(["int", "text", "text", "list", "dict", "tuple", "none"]) if depth else r.choice(["int", "text"])
+    if kind == "text":
+        return "".join(r.choice(WORDS + ["'", '"', "\\", "word", "another one"]) + r.choice(["", " ", " ", "  "])
+                       for _ in range(r.choice([0, 1, 3, 12, 40])))
+    if kind == "int":
+        return r.choice([0, -1, 10**r.randint(1, 90), 2.5, True])
+    if kind == "none":
+        return None
+    n = r.choice([0, 1, 1, 2, 3, 8])
+    if kind == "dict":
+        return {value(r, 0) if r.random() < .1 else "".join(r.choices("abcdefgh", k=r.choice([1, 3, 30]))):
+                value(r, depth - 1) for _ in range(n)}
+    items = [value(r, depth - 1) for _ in range(n)]
+    return tuple(items) if kind == "tuple" else items
+
+
+def pretty(n, seed):
+    """Templates of so many values; keys of one dict are of one type, as jinja2 sorts them."""
+    r = random.Random(seed)
+    while n:
+        v = value(r, 3)
+        keys = lambda x: not isinstance(x, dict) or all(isinstance(k, str) for k in x)
+        inside = lambda x: keys(x) and all(map(inside, x.values() if isinstance(x, dict) else x)) if isinstance(
+            x, (dict, list, tuple)) else True
+        if inside(v):
+            n -= 1
+            yield "{{ %r|pprint }}" % (v,)
+
+
 def main():
+    path, n = (sys.argv[1], int(sys.argv[2])) if len(sys.argv) == 3 else (
+        os.path.join(ROOT, "tests/golden/jinja/more.json"), 12)
     r = random.Random(8)
     env = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     templates = ["{{ %s }}" % m for m in MESSAGES]
@@ -59,13 +105,14 @@ def main():
         "2**70 and 1", "not 2**70", "(2**70)|round", "2**70 // 0", "2**70 % 0", "2**70 / 0", "10**400 / 3",
         "10**400 * 1.0",
         "2**-70", "(2**70)**-1", "[1][2**70]", "'x' * 2 ~ 2**65", "2**64 - 2**64 + 5")]
+    templates += BLOCKS + list(pretty(n, n))
     cases = []
     for t in templates:
         try:
             cases.append({"template": t, "text": env.from_string(t).render(**CONTEXT)})
         except Exception as e:
             cases.append({"template": t, "message": str(e)})
-    with open(os.path.join(ROOT, "tests/golden/jinja/more.json"), "w") as f:
+    with open(path, "w") as f:
         json.dump({"context": CONTEXT, "cases": cases}, f, ensure_ascii=False, indent=0)
         f.write("\n")
 

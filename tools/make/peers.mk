@@ -30,6 +30,12 @@ test-constrain: $(B)/tests/constrain/walk_test
 	  QUERN_WALK_SEEDS=$(WALKS) QUERN_WALK_SCHEMAS=$(SCHEMAS) QUERN_WALK_OUT=$(B)/walks.jsonl $< && \
 	  "$$QUERN_JSONSCHEMA" tests/constrain/check_walks.py "$${QUERN_FIXTURES:-../shared/fixtures}/json_schema/maskbench.jsonl.gz" $(B)/walks.jsonl
 
+# Filters, integers, blocks and values of chat templates against jinja2, CASES random values for pprint among them.
+test-jinja: $(B)/tests/models/jinja_more_test
+	$(Q)[ -x build/jinja2/bin/python ] || { python3 -m venv build/jinja2 && build/jinja2/bin/pip install -q jinja2==3.1.6; }
+	$(Q)build/jinja2/bin/python tools/jinja_more_golden.py $(B)/jinja_more.json $(CASES)
+	$(Q)QUERN_JINJA_MORE=$(B)/jinja_more.json $<
+
 # Tokenizers of every kind, trained by the packages that define them, on CASES random texts each: the same ids, pairs and text.
 CASES ?= 10000
 test-tokenizers: SHELL := bash
@@ -54,4 +60,4 @@ test-attack: SHELL := bash
 test-attack: all
 	$(Q). tools/setup.sh; need_packages wrk slowhttptest; rm -f $(B)/attack.log; \
 	  QUERN=$(B)/quern QUERN_ATTACK_LOG=$(B)/attack.log tests/run tests/attack/test_attack.py; rc=$$?; cat $(B)/attack.log; exit $$rc
-.PHONY: test-attack test-schemathesis test-images test-constrain test-tokenizers test-mlx run-mlx test-peft test-clients
+.PHONY: test-attack test-schemathesis test-images test-constrain test-tokenizers test-jinja test-mlx run-mlx test-peft test-clients

@@ -45,10 +45,27 @@ static qn_status open_scope(qn_jrun *r, qn_jscope *outer)
     return QN_OK;
 }
 
-/* A variable of the context, else a global, else undefined. */
+/* The blocks of the template by name, each a macro without parameters that sees the outermost names. */
+static qn_status make_self(qn_jrun *r, qn_jvalue *out)
+{
+    QN_TRY(qn_jdict_new(&r->heap, r->program->n_blocks, 0, out));
+    for (uint32_t i = 0; i < r->program->n_blocks; i++) {
+        qn_jobject *o = qn_jheap_alloc(&r->heap, 1, sizeof *o);
+        if (!o) return r->heap.status;
+        o->macro.node = r->program->blocks[i];
+        o->macro.scope = NULL;
+        QN_TRY(qn_jdict_set(&r->heap, out->d, r->program->names[o->macro.node->name],
+                            (qn_jvalue){.kind = QN_J_MACRO, .o = o}));
+    }
+    out->kind = QN_J_NAMESPACE;
+    return QN_OK;
+}
+
+/* The blocks, a variable of the context, else a global, else undefined. */
 static qn_status resolve(qn_jrun *r, int32_t name, qn_jvalue *out)
 {
     const qn_jstring *s = r->program->names[name].s;
+    if (name == r->program->place_self) return make_self(r, out);
     const json_t *json = json_object_getn(r->context, s->data, s->n);
     if (json) {
         int user = 1;

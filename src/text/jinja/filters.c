@@ -302,47 +302,6 @@ static qn_status filter_urlencode(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn
     return qn_jbuild_take(&b, out);
 }
 
-/* repr() with the keys of dicts in order, as Python's pprint writes what fits a line of 80 characters. */
-static qn_status put_pretty(qn_jrun *r, qn_jbuild *b, qn_jvalue v)
-{
-    int64_t *places;
-    qn_status status = QN_OK;
-    if (v.kind != QN_J_DICT && !(v.kind == QN_J_LIST && v.l->shape <= QN_JSHAPE_GROUP))
-        return qn_jwrite_repr(r, b, v);
-    const int is_dict = v.kind == QN_J_DICT, is_tuple = !is_dict && qn_jis_tuple(v.l);
-    const int64_t n = is_dict ? v.d->n : v.l->n;
-    QN_TRY(qn_jheap_enter(&r->heap));
-    if (!(places = qn_jheap_alloc(&r->heap, (size_t)n + 1, sizeof *places))) return r->heap.status;
-    for (int64_t i = 0; i < n; i++) places[i] = i;
-    if (is_dict) QN_TRY(qn_jsort(r, v.d->keys, places, n, 0));
-    qn_jbuild_text(b, is_dict ? "{" : is_tuple ? "(" : "[", v.user);
-    for (int64_t i = 0; i < n && status == QN_OK; i++) {
-        if (i) qn_jbuild_text(b, ", ", v.user);
-        if (is_dict) {
-            status = put_pretty(r, b, v.d->keys[places[i]]);
-            qn_jbuild_text(b, ": ", v.user);
-        }
-        if (status == QN_OK) status = put_pretty(r, b, is_dict ? v.d->values[places[i]] : v.l->items[i]);
-    }
-    if (is_tuple && n == 1) qn_jbuild_text(b, ",", v.user);
-    qn_jbuild_text(b, is_dict ? "}" : is_tuple ? ")" : "]", v.user);
-    qn_jheap_leave(&r->heap);
-    return status == QN_OK ? b->status : status;
-}
-
-static qn_status filter_pprint(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out)
-{
-    enum { WIDTH = 80 };
-    qn_jbuild b;
-    QN_TRY(qn_jargs_bind(r, "pprint", a, "", 0, NULL));
-    qn_jbuild_init(&b, &r->heap);
-    QN_TRY(put_pretty(r, &b, v));
-    QN_TRY(qn_jbuild_take(&b, out));
-    const int is_plain = v.kind != QN_J_DICT && v.kind != QN_J_LIST && v.kind != QN_J_STRING;
-    if (is_plain || qn_jstring_length(out->s) <= WIDTH) return QN_OK;
-    return qn_fail(QN_E_UNSUPPORTED, "pprint: a value of more than %d characters", WIDTH);
-}
-
 /* Numbers. */
 
 /* int() of text with surrounding white space and single underscores; base 2, 8, 16 may have their prefix. */
@@ -579,7 +538,7 @@ static const qn_jfunction_row value_filters[] = {
     {"truncate", filter_truncate},
     {"wordcount", filter_wordcount},
     {"wordwrap", qn_jfilter_wordwrap},
-    {"pprint", filter_pprint},
+    {"pprint", qn_jfilter_pprint},
     {"center", filter_center},
     {"attr", filter_attr},
 };

@@ -190,7 +190,7 @@ static qn_status parse_filter_block(qn_jparser *p, uint32_t line, qn_jnode **out
     return parse_block_to(p, "endfilter", *out);
 }
 
-/* {% block NAME %} without inheritance is a scope. */
+/* {% block NAME %} without inheritance is a scope, which self.NAME() renders once more. */
 static qn_status parse_named_block(qn_jparser *p, uint32_t line, qn_jnode **out)
 {
     const qn_jtoken *name = p->token;
@@ -198,6 +198,15 @@ static qn_status parse_named_block(qn_jparser *p, uint32_t line, qn_jnode **out)
     QN_TRY(qn_jparser_expect_name(p, &place));
     while (qn_jparser_skip_name(p, "scoped") || qn_jparser_skip_name(p, "required")) continue;
     QN_TRY(qn_jparser_new_node(p, QN_JNODE_SCOPE, line, NULL, NULL, NULL, out));
+    for (uint32_t i = 0; i < p->blocks.n; i++)
+        if (p->blocks.items[i]->name == place)
+            return qn_jparser_fail(p, "block '%.*s' defined twice", (int)(name->n < 60 ? name->n : 60),
+                                   name->text);
+    (*out)->name = place;
+    (*out)->params = qn_jheap_alloc(p->heap, 1, sizeof *(*out)->params);
+    if (!(*out)->params) return p->heap->status;
+    *(*out)->params = (qn_jparams){0};
+    QN_TRY(qn_jparser_add_node(p, &p->blocks, *out));
     QN_TRY(parse_block_to(p, "endblock", *out));
     if (p->token->kind == QN_JTOKEN_NAME && p->token->n == name->n &&
         !memcmp(p->token->text, name->text, name->n))
@@ -333,7 +342,10 @@ qn_status qn_jparse(qn_jheap *h, const char *text, size_t n, qn_jprogram *progra
                                  .place_loop = known_place(&p, "loop"),
                                  .place_caller = known_place(&p, "caller"),
                                  .place_varargs = known_place(&p, "varargs"),
-                                 .place_kwargs = known_place(&p, "kwargs")};
+                                 .place_kwargs = known_place(&p, "kwargs"),
+                                 .place_self = known_place(&p, "self"),
+                                 .blocks = p.blocks.items,
+                                 .n_blocks = p.blocks.n};
     qn_map_free(p.name_places);
     return status;
 }

@@ -39,7 +39,7 @@ typedef enum {
     QN_JNODE_CALL_BODY,   /* a: the call; params, items: the caller */
     QN_JNODE_FILTER_BODY, /* items through the filter b */
     QN_JNODE_WITH,        /* targets and values in args->items, body in items */
-    QN_JNODE_SCOPE,       /* items in a scope of their own */
+    QN_JNODE_SCOPE,       /* items in a scope of their own; params: of a block that self may call */
     QN_JNODE_GENERATION,  /* the same, and its place in the output is reported */
     QN_JNODE_BODY,        /* items */
     QN_JNODE_DO,          /* a, result dropped */
@@ -85,7 +85,9 @@ typedef struct {
     uint32_t n_body;
     qn_jvalue *names; /* strings; a name node holds its place */
     uint32_t n_names;
-    int32_t place_loop, place_caller, place_varargs, place_kwargs; /* of these names; -1: never read */
+    int32_t place_loop, place_caller, place_varargs, place_kwargs, place_self; /* of these; -1: never read */
+    qn_jnode **blocks; /* [n_blocks], in their order; `name` is the block's */
+    uint32_t n_blocks;
 } qn_jprogram;
 
 enum { QN_JPARSE_DEPTH_MAX = 160, QN_JPARSE_HEIGHT_MAX = 600, QN_JTEMPLATE_BYTES_MAX = 1 << 20 };

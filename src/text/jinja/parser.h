@@ -12,6 +12,12 @@ typedef struct qn_jmacro_scope {
     qn_jparams *params;
 } qn_jmacro_scope;
 
+/* A list that grows in the heap. */
+typedef struct {
+    qn_jnode **items;
+    uint32_t n, capacity;
+} qn_jnode_list;
+
 typedef struct {
     qn_jheap *heap;
     const qn_jtoken *token; /* the current one; the last is QN_JTOKEN_END and is never passed */
@@ -20,14 +26,9 @@ typedef struct {
     qn_jvalue *names;
     uint32_t n_names, names_capacity;
     qn_jmacro_scope *macro;
+    qn_jnode_list blocks;
     int loops; /* open for-bodies, for break and continue */
 } qn_jparser;
-
-/* A list that grows in the heap. */
-typedef struct {
-    qn_jnode **items;
-    uint32_t n, capacity;
-} qn_jnode_list;
 
 /* "line N: ..."; QN_E_FORMAT. */
 qn_status qn_jparser_fail(const qn_jparser *p, const char *fmt, ...) QN_PRINTF(2, 3);

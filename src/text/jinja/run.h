@@ -118,6 +118,9 @@ qn_status qn_jfrom_json(qn_jrun *r, const json_t *json, int user, qn_jvalue *out
 /* wrap.c */
 qn_status qn_jfilter_wordwrap(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out);
 
+/* pretty.c */
+qn_status qn_jfilter_pprint(qn_jrun *r, qn_jvalue v, const qn_jargs *a, qn_jvalue *out);
+
 /* format.c */
 qn_status qn_jformat_percent(qn_jrun *r, const qn_jstring *format, qn_jvalue arguments, qn_jvalue *out);
 qn_status qn_jmethod_format(qn_jrun *r, qn_jvalue self, const qn_jargs *a, qn_jvalue *out);
