@@ -486,6 +486,28 @@ static void test_keys_of_messages(void **state)
     qn_chat_text_close(c);
 }
 
+/* Of calls and of their functions, by what the template shows. */
+static void test_keys_of_calls(void **state)
+{
+    qn_chat_text *c = open_path(qn_test_need_fixture("models/qwen3"),
+                                "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+                                "{% for t in m.tool_calls %}{{ t.function.name }}{{ t.function.arguments }}"
+                                "{{ t.mood }}{{ t.function.note }}{% endfor %}<|im_end|>{% endfor %}");
+    assert_string_equal(
+        keys_of(c, "{\"messages\":[" USER(
+                       "A?") ",{\"role\":\"assistant\",\"content\":\"b\",\"tool_calls\":[{\"id\":"
+                             "\"1\",\"type\":\"function\",\"weight\":0,\"mood\":\"glad\",\"function\":{"
+                             "\"name\":\"f\",\"arguments\":{},"
+                             "\"note\":\"n\",\"strict\":true}}]}]}"),
+        "messages[].tool_calls[].weight messages[].tool_calls[].function.strict ");
+    assert_string_equal(keys_of(c,
+                                "{\"messages\":[" USER(
+                                    "A?") ",{\"role\":\"assistant\",\"content\":\"b\",\"tool_calls\":["
+                                          "{\"index\":0,\"function\":{\"name\":\"f\",\"arguments\":{}}}]}]}"),
+                        "messages[].tool_calls[].index ");
+    qn_chat_text_close(c);
+}
+
 static qn_train_sequence read_with(const char *template, qn_mask mask, const char *line)
 {
     qn_chat_text *c = open_path(qn_test_need_fixture("models/qwen3"), template);
@@ -596,6 +618,7 @@ int main(void)
         cmocka_unit_test(test_other_keys),
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_keys_of_messages),
+        cmocka_unit_test(test_keys_of_calls),
         cmocka_unit_test(test_nothing_is_written),
         cmocka_unit_test(test_no_end_of_turn),
         cmocka_unit_test(test_allocation_failures),

@@ -20,8 +20,10 @@ typedef struct {
 qn_status qn_shown_tools(const qn_shown *s, int *shown);
 /* *shown 0: the text has neither name nor arguments of the calls of message i. */
 qn_status qn_shown_calls(const qn_shown *s, size_t i, int *shown);
-/* Appends the keys of messages without which the text is the same, as "messages[].KEY" with a NUL behind each.
- * `known` ends with NULL: keys that are not looked at. QN_E_ARG: more than QN_SHOWN_KEYS_MAX others. */
+/* Appends the keys without which the text is the same, each with a NUL behind: of messages, "messages[].KEY", of their
+ * calls, "messages[].tool_calls[].KEY", and of the functions of these. `known` ends with NULL: keys of messages that are
+ * not looked at. Of calls these are id, type, function, name and arguments. QN_E_ARG: more than QN_SHOWN_KEYS_MAX others
+ * at one of these places. */
 qn_status qn_shown_unused_keys(const qn_shown *s, const char *const *known, qn_buf *out);
 
 #endif
