@@ -1,6 +1,6 @@
 /* A tokenizer from the metadata of a GGUF file: models "gpt2" (byte-level BPE with merges), "llama"
  * (SentencePiece: merges by score) and "gemma4" (BPE with merges over text whose spaces are U+2581).
- * Components are described in tokenizer.json's words. */
+ * Components are described in tokenizer.json's words; "bert" and "t5" become the text of one (files/gguf_json.h). */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 #include "base/json/json.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "text/tokenizer/files/gguf_json.h"
 #include "text/tokenizer/merges.h"
 #include "text/tokenizer/split/gguf_pre.h"
 #include "text/tokenizer/tokenizer_build.h"
@@ -264,9 +265,10 @@ static qn_status read_kind(reader *r)
             r->kind = kinds[i].kind;
             return QN_OK;
         }
-    return qn_fail(QN_E_UNSUPPORTED,
-                   "%s: tokenizer.ggml.model \"%.*s\" is not supported (known: gpt2, llama, gemma4)", r->path,
-                   (int)(model.length < 100 ? model.length : 100), model.data);
+    return qn_fail(
+        QN_E_UNSUPPORTED,
+        "%s: tokenizer.ggml.model \"%.*s\" is not supported (known: gpt2, llama, gemma4, bert, t5)", r->path,
+        (int)(model.length < 100 ? model.length : 100), model.data);
 }
 
 static qn_status build(reader *r, const qn_tokenizer_options *options)
@@ -295,8 +297,26 @@ static qn_status build(reader *r, const qn_tokenizer_options *options)
     return qn_tokenizer_finish(t);
 }
 
+/* Of an encoder. */
+static qn_status from_words(const qn_gguf *g, qn_tokenizer **out)
+{
+    int32_t ids[4];
+    qn_buf text = {0};
+    qn_tokenizer *t = NULL;
+    qn_status status = qn_gguf_json_write(g, ids, &text);
+    if (status == QN_OK) status = qn_tokenizer_from_json(qn_gguf_path(g), text.data, text.length, &t);
+    qn_buf_free(&text);
+    if (status == QN_OK) status = qn_tokenizer_set_ids(t, ids[0], ids[1], ids[2], ids[3]);
+    if (status == QN_OK)
+        *out = t;
+    else
+        qn_tokenizer_free(t);
+    return status;
+}
+
 qn_status qn_tokenizer_from_gguf(const qn_gguf *g, const qn_tokenizer_options *options, qn_tokenizer **out)
 {
+    if (qn_gguf_json_has(g)) return from_words(g, out);
     reader r = {.g = g, .path = qn_gguf_path(g)};
     qn_status status = qn_tokenizer_new(r.path, &r.t);
     if (status == QN_OK) status = build(&r, options);
