@@ -14,16 +14,18 @@
 
 #include "base/json/json.h"
 #include "base/mem.h"
-#include "model/vision/image_processor.h"
+#include "model/vision/image_prompt.h"
 #include "quant/types.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
+#include "text/chat/chat.h"
 
 enum { PATH_BYTES = 512, KINDS_MIN = 16 };
 
 typedef struct {
     const char *kind;
-    json_t *config;
+    json_t *config, *expected;
+    qn_source *src;
     qn_image_processor processor;
     qn_safetensors *st;
     const char *prefix; /* "image", "resize" */
@@ -199,6 +201,34 @@ static void check_tokens(const golden *g)
     if (ids) assert_int_equal(qn_image_plan_tokens(&g->plan), n);
 }
 
+/* The reference's prompt as text has what stands for the picture. */
+static void check_text(const golden *g)
+{
+    const char *text = json_string_value(json_object_get(json_object_get(g->expected, "image"), "text"));
+    const json_t *token = json_object_get(g->config, "image_token_id");
+    qn_image_words words = {0};
+    qn_chat_text *chat = NULL;
+    qn_buf made = {0}, image = {0};
+    size_t n = 0;
+    if (!token) token = json_object_get(g->config, "image_token_index");
+    assert_non_null(text);
+    qn_test_ok(qn_chat_text_open(g->src, NULL, &chat));
+    const char *spelled =
+        qn_tokenizer_token_text(qn_chat_text_tokenizer(chat), (int32_t)json_integer_value(token), &n);
+    assert_non_null(spelled);
+    qn_buf_append(&image, spelled, n);
+    words.image = image.data;
+    if (g->processor.prompt == QN_IMAGE_PROMPT_ENCLOSED || g->processor.prompt == QN_IMAGE_PROMPT_PARAGRAPH)
+        for (int i = 0; !words.begin && qn_image_begin_word(i); i++)
+            if (strstr(text, qn_image_begin_word(i)))
+                words = (qn_image_words){image.data, qn_image_begin_word(i), qn_image_end_word(i)};
+    qn_image_prompt_put(&g->processor, &g->plan, &words, &made);
+    if (!strstr(text, made.data)) fail_msg("%s: \"%s\" is not in \"%s\"", g->kind, made.data, text);
+    qn_buf_free(&made);
+    qn_buf_free(&image);
+    qn_chat_text_close(chat);
+}
+
 static void check_picture(golden *g, const char *prefix)
 {
     g->prefix = prefix;
@@ -211,6 +241,7 @@ static void check_picture(golden *g, const char *prefix)
     check_companions(g);
     check_values(g);
     check_tokens(g);
+    if (strcmp(prefix, "image") == 0) check_text(g);
     qn_free(g->rgb);
 }
 
@@ -220,22 +251,25 @@ static void check_kind(const char *folder, const char *kind)
 {
     char path[PATH_BYTES];
     golden g = {.kind = kind};
-    qn_source *src = NULL;
     const char *text;
     size_t n;
     snprintf(path, sizeof path, "%s/%s", folder, kind);
-    qn_test_ok(qn_source_open(path, NULL, &src));
-    qn_test_ok(qn_source_side_text(src, QN_SIDE_CONFIG, &text, &n));
+    qn_test_ok(qn_source_open(path, NULL, &g.src));
+    qn_test_ok(qn_source_side_text(g.src, QN_SIDE_CONFIG, &text, &n));
     qn_test_ok(qn_json_parse_python(kind, text, n, &g.config));
     const qn_image_tower tower = tower_of(g.config);
-    qn_test_ok(qn_image_processor_read(src, &tower, &g.processor));
+    qn_test_ok(qn_image_processor_read(g.src, &tower, &g.processor));
+    snprintf(path, sizeof path, "%s/%s/expected.json", folder, kind);
+    g.expected = json_load_file(path, 0, NULL);
+    assert_non_null(g.expected);
     snprintf(path, sizeof path, "%s/%s/expected.safetensors", folder, kind);
     qn_test_ok(qn_safetensors_open(path, &g.st));
     check_picture(&g, "image");
     check_picture(&g, "resize");
     qn_safetensors_close(g.st);
     json_decref(g.config);
-    qn_source_close(src);
+    json_decref(g.expected);
+    qn_source_close(g.src);
 }
 
 static int has_pictures(const char *folder, const char *kind)

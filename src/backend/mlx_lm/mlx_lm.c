@@ -229,7 +229,7 @@ static qn_status mlx_chat_render(void *model, const qn_prompt *prompt, char **te
                                  int64_t *n_ids)
 {
     const mlx_model *m = model;
-    return qn_model_text_render(m->text, m->path, prompt, text, ids, n_ids);
+    return qn_model_text_render(m->text, m->path, prompt, NULL, text, ids, n_ids);
 }
 
 /* ---- generation ---------------------------------------------------------------------------------------- */

@@ -386,7 +386,7 @@ static qn_status native_generation_open(void *model, const qn_prompt *prompt,
     QN_TRY(qn_native_check_generates(m, "generations"));
     if (options->n_stop_strings) QN_TRY(qn_model_text_need(m->text, m->path));
     int64_t n_stable = 0;
-    if (!prompt->rows) QN_TRY(qn_model_text_prompt(m->text, m->path, prompt, &ids, &n_ids));
+    if (!prompt->rows) QN_TRY(qn_native_text_ids(m, prompt, &ids, &n_ids));
     qn_ids row = {ids, (int64_t)n_ids};
     qn_status status = qn_native_find_stable(m, prompt, &row, &n_stable);
     const qn_run_prompt what = {.rows = prompt->rows ? prompt->rows : &row,
@@ -418,7 +418,7 @@ static qn_status native_attention_snapshot(void *model, const qn_prompt *prompt,
     size_t n_ids = 0;
     QN_TRY(qn_native_check_generates(m, "snapshots of attention"));
     QN_TRY(qn_probes_check_thread(qn_engine_probes(m->engine)));
-    if (!prompt->rows) QN_TRY(qn_model_text_prompt(m->text, m->path, prompt, &ids, &n_ids));
+    if (!prompt->rows) QN_TRY(qn_native_text_ids(m, prompt, &ids, &n_ids));
     const qn_ids row = {ids, (int64_t)n_ids};
     const qn_run_prompt what = {.rows = prompt->rows ? prompt->rows : &row,
                                 .n_rows = 1,

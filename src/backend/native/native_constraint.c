@@ -114,7 +114,7 @@ qn_status qn_native_constraint_fit(void *model, const qn_prompt *prompt, qn_cons
         *out = qn_constraint_retain(given);
         return QN_OK;
     }
-    qn_status status = qn_model_text_render(m->text, m->path, prompt, &text, NULL, NULL);
+    qn_status status = qn_model_text_render(m->text, m->path, prompt, NULL, &text, NULL, NULL);
     if (status == QN_OK && has_headers) {
         const int in_header = qn_answer_begins_in_header(format, text, strlen(text));
         source.tools.in_text = is_tools && !in_header;

@@ -56,6 +56,20 @@ qn_status qn_native_prompt_ids(void *model, const qn_prompt *prompt, int32_t **i
 /* How many of a chat's ids come before what asks for the answer: a later turn begins with these, whatever the
  * template makes of the answer. 0: the template does not say, or every position can be gone on from. */
 qn_status qn_native_find_stable(native_model *m, const qn_prompt *prompt, const qn_ids *whole, int64_t *out);
+/* What takes the places of a chat's pictures (native_places.c); `of` is NULL where the image tokens alone are
+ * repeated. */
+typedef struct {
+    qn_chat_places *of;
+    qn_chat_places places;
+    char *image, **texts; /* owned */
+    size_t n;
+} native_places;
+
+/* QN_E_UNSUPPORTED: the tokenizer lacks the marks of a picture; and as qn_image_plan_of. */
+qn_status qn_native_places_make(const native_model *m, const qn_prompt *prompt, native_places *out);
+void qn_native_places_free(native_places *p);
+/* The ids of a prompt that is a text or a chat, places filled. *ids is owned by the caller. */
+qn_status qn_native_text_ids(const native_model *m, const qn_prompt *prompt, int32_t **ids, size_t *n_ids);
 /* QN_E_ARG: a text or chat with a place for an image, which nobody gave. */
 qn_status qn_native_check_no_places(const native_model *m, const int32_t *ids, size_t n_ids);
 /* The ids of a prompt of one row without images (owned by the caller), and how many of them a longer prompt

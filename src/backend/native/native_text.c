@@ -57,8 +57,13 @@ qn_status qn_native_chat_render(void *model, const qn_prompt *prompt, char **tex
 {
     const native_model *m = model;
     char *made = NULL;
-    QN_TRY(qn_model_text_render(m->text, m->path, prompt, text ? &made : NULL, ids, n_ids));
-    qn_status status = ids && prompt->n_images ? expand_places(m, prompt, ids, n_ids) : QN_OK;
+    native_places places = {0};
+    QN_TRY(qn_native_places_make(m, prompt, &places));
+    qn_status status =
+        qn_model_text_render(m->text, m->path, prompt, places.of, text ? &made : NULL, ids, n_ids);
+    qn_native_places_free(&places);
+    QN_TRY(status);
+    status = ids && prompt->n_images ? expand_places(m, prompt, ids, n_ids) : QN_OK;
     if (status == QN_OK) {
         if (text) *text = made;
         return QN_OK;
@@ -107,7 +112,7 @@ qn_status qn_native_prompt_ids(void *model, const qn_prompt *prompt, int32_t **i
     const native_model *m = model;
     int32_t *made = NULL;
     size_t n = 0;
-    QN_TRY(qn_model_text_prompt(m->text, m->path, prompt, &made, &n));
+    QN_TRY(qn_native_text_ids(m, prompt, &made, &n));
     qn_status status = qn_native_check_no_places(m, made, n);
     if (status != QN_OK) {
         qn_free(made);

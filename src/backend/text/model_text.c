@@ -66,8 +66,25 @@ qn_status qn_model_text_decode(const qn_chat_text *text, const char *path, int64
     return QN_OK;
 }
 
+/* As qn_chat_text_render, places filled before the ids are made. */
+static qn_status render(const qn_chat_text *text, const json_t *request, const qn_chat_places *places,
+                        qn_buf *out, int32_t **ids, size_t *n_ids)
+{
+    qn_rendered r;
+    if (!places) return qn_chat_text_render(text, request, QN_CHAT_TRUST_TEMPLATE, out, ids, n_ids);
+    qn_status status = qn_chat_text_render_parts(text, request, &r);
+    if (status == QN_OK && out) {
+        qn_buf_append(out, r.text, r.n);
+        status = out->status;
+    }
+    if (status == QN_OK) status = qn_chat_places_fill(&r, places);
+    if (status == QN_OK && ids) status = qn_chat_text_encode(text, &r, NULL, 0, NULL, ids, n_ids);
+    qn_rendered_free(&r);
+    return status;
+}
+
 qn_status qn_model_text_render(const qn_chat_text *text, const char *path, const qn_prompt *prompt,
-                               char **out, int32_t **ids, int64_t *n_ids)
+                               const qn_chat_places *places, char **out, int32_t **ids, int64_t *n_ids)
 {
     json_t *request = NULL;
     qn_buf b = {0};
@@ -75,7 +92,7 @@ qn_status qn_model_text_render(const qn_chat_text *text, const char *path, const
     int32_t *made = NULL;
     QN_TRY(qn_model_text_need(text, path));
     QN_TRY(qn_conversation_request(prompt->conversation, prompt->continue_final, &request));
-    qn_status status = qn_chat_text_render(text, request, QN_CHAT_TRUST_TEMPLATE, &b, ids ? &made : NULL, &n);
+    qn_status status = render(text, request, places, &b, ids ? &made : NULL, &n);
     json_decref(request);
     char *bytes = status == QN_OK ? qn_buf_take(&b, NULL) : NULL;
     if (status == QN_OK && !bytes) status = QN_E_NOMEM;
@@ -96,7 +113,7 @@ qn_status qn_model_text_render(const qn_chat_text *text, const char *path, const
 }
 
 qn_status qn_model_text_prompt(const qn_chat_text *text, const char *path, const qn_prompt *prompt,
-                               int32_t **ids, size_t *n_ids)
+                               const qn_chat_places *places, int32_t **ids, size_t *n_ids)
 {
     QN_TRY(qn_model_text_need(text, path));
     if (prompt->text) {
@@ -108,7 +125,7 @@ qn_status qn_model_text_prompt(const qn_chat_text *text, const char *path, const
     QN_TRY(qn_conversation_request(prompt->conversation, prompt->continue_final, &request));
     int32_t *made = NULL;
     size_t n = 0;
-    qn_status status = qn_chat_text_render(text, request, QN_CHAT_TRUST_TEMPLATE, NULL, &made, &n);
+    qn_status status = render(text, request, places, NULL, &made, &n);
     json_decref(request);
     if (status == QN_OK && !n) {
         const char *origin = qn_chat_text_origin(text);

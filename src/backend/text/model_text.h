@@ -8,6 +8,7 @@
 #include <quern/tokenizer.h>
 
 #include "text/chat/chat.h"
+#include "text/chat/chat_places.h"
 
 qn_status qn_model_text_need(const qn_chat_text *text, const char *path);
 /* As the functions of tokenizer.h and generate.h, arguments checked. */
@@ -19,10 +20,11 @@ qn_status qn_model_text_pair(const qn_chat_text *text, const char *path, const q
 qn_status qn_model_text_decode(const qn_chat_text *text, const char *path, int64_t vocab_size,
                                const int32_t *ids, int64_t n_ids, const qn_decode_options *options,
                                char **out, size_t *n_bytes);
+/* places: what takes the place of each picture in a chat; NULL: marks stay. *out has the marks in any case. */
 qn_status qn_model_text_render(const qn_chat_text *text, const char *path, const qn_prompt *prompt,
-                               char **out, int32_t **ids, int64_t *n_ids);
+                               const qn_chat_places *places, char **out, int32_t **ids, int64_t *n_ids);
 /* Ids of a prompt that is a text or a chat, owned by the caller. */
 qn_status qn_model_text_prompt(const qn_chat_text *text, const char *path, const qn_prompt *prompt,
-                               int32_t **ids, size_t *n_ids);
+                               const qn_chat_places *places, int32_t **ids, size_t *n_ids);
 
 #endif
