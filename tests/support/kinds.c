@@ -49,13 +49,9 @@ static const char *const known[] = {"llama",
 
 /* tests/models/models_test.c checks that each is refused: whoever teaches the library a kind takes its line out. */
 const qn_test_waiting_kind qn_test_waiting_kinds[] = {
-    {"embedding_gemma2", "inputs of layers of a projection alone"},
-    {"embeddinggemma", "gemma3 in both directions"},
     {"glm5_next", "hyper-connections, KDA, an indexer"},
     {"llama4", "chunked attention"},
-    {"modernbert", "windows on both sides"},
     {"muse_glimmer", "norms without weights"},
-    {"nomic_bert", "bert with RoPE and a gate"},
     {"qwen4_exp", "hyper-connections, attention over picked blocks"},
     {NULL, NULL}};
 

@@ -318,6 +318,7 @@ static qn_status read_hidden_act(const reader *r, qn_model_config *c)
         qn_hidden_act act;
     } acts[] = {{"silu", QN_HIDDEN_SILU},
                 {"swish", QN_HIDDEN_SILU},
+                {"swiglu", QN_HIDDEN_SILU}, /* of an MLP with a gate */
                 {"gelu_pytorch_tanh", QN_HIDDEN_GELU_TANH},
                 {"gelu_new", QN_HIDDEN_GELU_TANH},
                 {"gelu_fast", QN_HIDDEN_GELU_TANH},

@@ -415,7 +415,7 @@ static void test_refusals(void **state)
         {"gemma3_text", "{\"sliding_window\": 0}", QN_E_FORMAT, "sliding_window is 0"},
         {"gemma3_text", "{\"sliding_window_pattern\": 0}", QN_E_FORMAT, "sliding_window_pattern is 0"},
         {"gemma3_text", "{\"query_pre_attn_scalar\": 0}", QN_E_FORMAT, "query_pre_attn_scalar is 0"},
-        {"gemma3_text", "{\"use_bidirectional_attention\": true}", QN_E_UNSUPPORTED,
+        {"gemma2", "{\"use_bidirectional_attention\": true}", QN_E_UNSUPPORTED,
          "use_bidirectional_attention"},
         {"phi3_longrope", "{\"rope_scaling\": {\"short_factor\": null}}", QN_E_FORMAT,
          "rope_scaling.short_factor is missing"},

@@ -609,6 +609,7 @@ const qn_family qn_family_rows[] = {
         .stop_tokens = LIST("<end_of_turn>"),
         .hidden_act_keys = LIST("hidden_activation"),
         .hidden_act = QN_HIDDEN_GELU_TANH,
+        .both_ways = QN_BOTH_SAID,
         .norms = NORMS_BOTH,
         .qk_norm = QN_QK_NORM_HEAD,
         .slide = QN_SLIDE_PERIOD,

@@ -47,7 +47,8 @@ static qn_status read_full_layers(const qn_source *src, const qn_family *family,
     QN_TRY(qn_fields_bool(f, "attention_k_eq_v", &value_is_key, NULL));
     if (f->gguf_architecture && found) value_is_key = lacks_values(family, src, c);
     /* As in the reference, without the one the other is not looked at. */
-    if (value_is_key || f->gguf_architecture) QN_TRY(qn_fields_int(f, groups, 1, HEADS_MAX, &kv_heads, NULL));
+    if (value_is_key || f->gguf_architecture || family->layer_heads)
+        QN_TRY(qn_fields_int(f, groups, 1, HEADS_MAX, &kv_heads, NULL));
     if (c->num_attention_heads % kv_heads)
         return qn_fail(QN_E_FORMAT, "%s: num_attention_heads %lld is not a multiple of %s %lld", f->file,
                        (long long)c->num_attention_heads, qn_fields_label(f, groups, label, sizeof label),

@@ -26,7 +26,8 @@ static qn_status read_said(const qn_family *family, const qn_fields *f, int *all
 /* Switches that make a decoder of an encoder, or give it other positions. */
 static qn_status refuse_switches(const qn_fields *f)
 {
-    static const char *const switches[] = {"is_decoder", "add_cross_attention"};
+    static const char *const switches[] = {"is_decoder", "add_cross_attention", "prenorm",
+                                           "rotary_emb_interleaved", "use_rms_norm"};
     static const char positions[] = "position_embedding_type";
     const char *type = "absolute";
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
@@ -36,6 +37,11 @@ static qn_status refuse_switches(const qn_fields *f)
             return qn_fail(QN_E_UNSUPPORTED, "%s: %s is true, which is not supported for an encoder", f->file,
                            switches[i]);
     }
+    double turned = 1;
+    QN_TRY(qn_fields_number(f, "rotary_emb_fraction", 0, 1, &turned, NULL));
+    if (turned < 1 && turned > 0)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: rotary_emb_fraction is %g, which is not supported", f->file,
+                       turned);
     QN_TRY(qn_fields_string(f, positions, &type, NULL));
     if (strcmp(type, "absolute") == 0) return QN_OK;
     return qn_fail(QN_E_UNSUPPORTED, "%s: %s is \"%.40s\", which is not supported (known: absolute)", f->file,
@@ -51,7 +57,6 @@ static qn_status read_positions(const qn_family *family, const qn_fields *f, qn_
     QN_TRY(qn_fields_int(f, "pad_token_id", -1, c->vocab_size - 1, &pad, &found));
     e->pad_token_id = (int32_t)pad;
     if (!family->learned_positions) return QN_OK;
-    QN_TRY(refuse_switches(f));
     e->position_rows = c->max_position_embeddings;
     if (family->learned_positions == QN_POSITIONS_FROM_0) return QN_OK;
     e->skips_pad = pad >= 0;
@@ -137,6 +142,7 @@ qn_status qn_encoder_config_read(const qn_family *family, const qn_fields *f, co
         QN_TRY(qn_fields_int(f, "type_vocab_size", 0, TYPES_MAX, &e->type_vocab_size, NULL));
     if (family->output_proj)
         QN_TRY(qn_fields_required_int(f, "embedding_dim", 1, WIDTH_MAX, &e->embedding_dim));
+    if (family->both_ways != QN_BOTH_SAID) QN_TRY(refuse_switches(f));
     QN_TRY(read_positions(family, f, c));
     return read_head(family, f, root, c);
 }
