@@ -224,7 +224,7 @@ $(B)/src/format/files/folder_writer_test: LDFLAGS += -Wl$(,)--wrap=renameat2
 
 # Tests that compute with the real models take minutes: they have a target of their own.
 REAL_TESTS := $(filter %real_test,$(TESTS))
-REAL_CLI_TESTS := tests/server/test_server_real.py tests/cli/test_dpo_real.py
+REAL_CLI_TESTS := tests/server/test_server_real.py tests/cli/test_dpo_real.py tests/cli/test_embed_real.py
 MLX_TESTS := tests/cli/test_mlx_lm_real.py tests/cli/test_mlx_device.py
 # Tests of devices beside the CPU: other_* compare any device with it, cuda_* and mlx_* are about one alone, except mlx_experts_test,
 # which runs MLX's types on the CPU. `make test` runs none of them.

@@ -49,7 +49,7 @@ STOREYS = {
     "engine": ["sample", "machine", "schedule", "clients"],
     "format": ["files", "gguf", "safetensors", "source", "state"],
     "hub": ["names", "net", "store", ""],
-    "model": ["config", "weights", "adapter", "forward", "vision"],
+    "model": ["config", "sentence", "weights", "adapter", "forward", "vision"],
     "server": ["archive", "http", "core", "openai", "responses", "anthropic", "ollama", "llama", "files", "rerank",
                "admin", ""],
     "text": ["tokenizer", "jinja", "tools", "chat"],

@@ -12,6 +12,7 @@
 #include <quern/adapter.h>
 #include <quern/attention.h>
 #include <quern/cache.h>
+#include <quern/classify.h>
 #include <quern/constrain.h>
 #include <quern/figures.h>
 #include <quern/generate.h>
@@ -114,6 +115,10 @@ typedef struct {
     /* Two texts as one sequence, as the tokenizer's post-processor puts them together; special tokens written out in them
      * are text. Ids and types, [n] each, are the caller's: qn_buffer_free. QN_E_UNSUPPORTED: it has no rule for two. */
     qn_status (*encode_pair)(void *model, const qn_pair *pair, int32_t **ids, int32_t **types, int64_t *n);
+    /* Both NULL: models of this backend say nothing of vectors for texts. embedding_project: pooled [n_pooled] through
+     * linear layers to out [n_values]; called only where the info has some. */
+    qn_status (*get_embedding_info)(void *model, qn_embedding_info *out);
+    qn_status (*embedding_project)(void *model, const float *pooled, float *out);
 } qn_backend;
 
 /* Adds a backend. The structure is borrowed and must live as long as the process uses it. Buffers that it

@@ -107,10 +107,14 @@ QN_API qn_status qn_score(qn_model *model, const qn_prompt *prompts, size_t n_pr
                           const qn_score_options *options, qn_score_fn *fn, void *user);
 
 /* Which hidden states after the final norm make the vector: X(NAME, "name"). */
-#define QN_POOLING_LIST(X)                         \
-    X(MEAN, "mean") /* the mean over all tokens */ \
-    X(LAST, "last") /* that of the last token */   \
-    X(CLS, "cls")   /* that of the first: where models have [CLS] */
+#define QN_POOLING_LIST(X)                                                                                 \
+    X(OWN, "own")                    /* as the model's files say (1_Pooling/config.json), else the mean */ \
+    X(MEAN, "mean")                  /* the mean over all tokens */                                        \
+    X(LAST, "last")                  /* that of the last token */                                          \
+    X(CLS, "cls")                    /* that of the first: where models have [CLS] */                      \
+    X(MAX, "max")                    /* the largest of each number */                                      \
+    X(WEIGHTED_MEAN, "weightedmean") /* the first token counts once, the second twice, .. */               \
+    X(MEAN_SQRT, "mean-sqrt")        /* the sum, divided by the root of the number of tokens */
 
 typedef enum {
 #define QN_POOLING_ENUM(name, text) QN_POOLING_##name,
@@ -120,8 +124,14 @@ typedef enum {
 } qn_pooling;
 
 typedef struct {
-    qn_pooling pooling; /* QN_POOLING_MEAN by default */
-    int normalise;      /* to a Euclidean length of 1; a vector of zeros stays one */
+    qn_pooling pooling; /* QN_POOLING_OWN by default. Linear layers of the model run behind any */
+    int normalise; /* to a Euclidean length of 1, as a model's own Normalize does; a vector of zeros stays one */
+    const char *
+        prompt_name; /* of a prompt of the model that stands before each text; "": none. NULL: the model's default
+                                prompt, if it names one. Ids stay as they are */
+    int64_t dimensions; /* only so many numbers of each vector, before it is normalised; 0: all */
+    int truncate; /* 1: a text with too many tokens loses those at its end, but not what the tokenizer puts behind it;
+                     0: its status is QN_E_ARG */
     /* As in qn_generate_options. Texts neither use nor leave prefixes. */
     const char *adapter, *tenant;
     int32_t priority;
@@ -134,9 +144,28 @@ typedef struct {
     const char *message;
     int64_t n_tokens;    /* of the text; 0 where it could not be encoded */
     const float *vector; /* [n_values] */
-    int64_t n_values;    /* encoded_size of the model */
+    int64_t n_values;    /* `dimensions`, else what the model's linear layers give, else its encoded_size */
+    int64_t n_cut;       /* tokens that the text lost (truncate) */
 } qn_embed_result;
 typedef qn_status qn_embed_fn(void *user, const qn_embed_result *result);
+
+/* What a model's own files say of vectors for texts (modules.json and the files that it names). Borrowed from the
+ * model. */
+typedef struct {
+    uint32_t
+        poolings; /* bits 1 << qn_pooling; 0: not said. The vectors of several stand one behind the other: cls,
+                          max, mean, mean-sqrt, weightedmean, last */
+    int leaves_prompt_out; /* a prompt's tokens do not count */
+    int normalises;
+    int64_t n_pooled, n_values; /* numbers before and behind linear layers; both 0: there are none */
+    int64_t max_tokens;         /* of a text; 0: as many as the context */
+    size_t n_prompts;
+    const char *const *prompt_names, *const *prompts; /* [n_prompts] */
+    const char *default_prompt_name;                  /* NULL: none */
+} qn_embedding_info;
+
+/* All zero for a model whose files say nothing. */
+QN_API qn_status qn_model_get_embedding_info(qn_model *model, qn_embedding_info *out);
 
 /* A vector for each text. options may be NULL. */
 QN_API qn_status qn_embed(qn_model *model, const qn_prompt *prompts, size_t n_prompts,

@@ -71,6 +71,7 @@ static const char *numbers_differ(const qn_model_config *a, const qn_model_confi
     if (a->attn_logit_softcapping != b->attn_logit_softcapping) return "attn_logit_softcapping";
     if (a->final_logit_softcapping != b->final_logit_softcapping) return "final_logit_softcapping";
     if (a->hidden_act != b->hidden_act) return "hidden_act";
+    if (a->encoder.both_ways != b->encoder.both_ways) return "use_bidirectional_attention";
     if (a->layer_norm != b->layer_norm || a->norm_bias != b->norm_bias || a->plain_mlp != b->plain_mlp ||
         a->parallel_blocks != b->parallel_blocks)
         return "model_type";

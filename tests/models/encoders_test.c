@@ -88,6 +88,76 @@ static void older_config(void **state)
     qn_test_model_remove(dir);
 }
 
+/* Changes of config.json that must move the results. */
+static const struct {
+    const char *kind, *patch;
+} moving[] = {{"bert_mean", "{\"layer_norm_eps\": 0.1}"},
+              {"bert_mean", "{\"hidden_act\": \"silu\"}"},
+              {"bert_mean", "{\"num_attention_heads\": 2}"},
+              {"xlm_roberta", "{\"pad_token_id\": 3}"},
+              {"nomic_bert", "{\"rope_parameters\": {\"rope_theta\": 77.0}}"},
+              {"nomic_bert", "{\"hidden_act\": \"gelu\"}"},
+              {"modernbert", "{\"norm_eps\": 0.1}"},
+              {"modernbert", "{\"local_attention\": 10}"},
+              {"modernbert", "{\"rope_parameters\": {\"sliding_attention\": {\"rope_theta\": 50.0}}}"},
+              {"modernbert", "{\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 50.0}}}"},
+              {"modernbert", "{\"layer_types\": null, \"global_attn_every_n_layers\": 2}"},
+              {"embeddinggemma", "{\"sliding_window\": 10}"},
+              {"embeddinggemma", "{\"use_bidirectional_attention\": false}"},
+              {"embeddinggemma", "{\"query_pre_attn_scalar\": 90}"},
+              {"embedding_gemma2", "{\"text_config\": {\"sliding_window\": 10}}"},
+              {"embedding_gemma2", "{\"text_config\": {\"rms_norm_eps\": 0.1}}"}};
+/* And such that must be refused. */
+static const struct {
+    const char *kind, *patch, *words;
+} refused[] = {{"bert_mean", "{\"is_decoder\": true}", "is_decoder"},
+               {"bert_mean", "{\"position_embedding_type\": \"relative_key\"}", "relative_key"},
+               {"bert_mean", "{\"type_vocab_size\": 3}", "token_type_embeddings"},
+               {"bert_mean", "{\"max_position_embeddings\": 100}", "position_embeddings"},
+               {"bert_reranker", "{\"id2label\": {\"0\": \"a\", \"1\": \"b\"}}", "classifier"},
+               {"xlm_roberta", "{\"pad_token_id\": 400}", "leaves no positions"},
+               {"nomic_bert", "{\"prenorm\": true}", "prenorm"},
+               {"nomic_bert", "{\"rotary_emb_fraction\": 0.5}", "rotary_emb_fraction"},
+               {"modernbert", "{\"norm_bias\": true}", "bias"},
+               {"embedding_gemma2", "{\"text_config\": {\"embedding_dim\": 41}}", "embedding_projection"}};
+
+/* 0: the fixture is not in this clone. */
+static int patch_kind(const char *kind, const char *patch, char dir[QN_TEST_DIR_MAX])
+{
+    char path[128];
+    snprintf(path, sizeof path, "models/%s", kind);
+    const char *from = qn_test_fixture(path);
+    if (from) qn_test_model_copy(from, patch, NULL, dir);
+    return from != NULL;
+}
+
+static void mutations(void **state)
+{
+    char dir[QN_TEST_DIR_MAX];
+    (void)state;
+    for (size_t i = 0; i < sizeof moving / sizeof *moving; i++) {
+        if (!patch_kind(moving[i].kind, moving[i].patch, dir)) continue;
+        qn_engine *e = NULL;
+        const qn_engine_options o = {.precision = QN_PRECISION_EXACT, .n_threads = 2};
+        qn_test_ok(qn_test_engine_try(dir, &o, &e));
+        qn_safetensors *st = open_expected(moving[i].kind);
+        if (qn_engine_encodes(e) && qn_golden_encoded(e, st, "prompt2", "last_hidden", NULL) < 1e-3)
+            fail_msg("%s: %s moves nothing", moving[i].kind, moving[i].patch);
+        qn_engine_close(e);
+        qn_safetensors_close(st);
+        qn_test_model_remove(dir);
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        if (!patch_kind(refused[i].kind, refused[i].patch, dir)) continue;
+        qn_engine *e = NULL;
+        const qn_engine_options o = {.precision = QN_PRECISION_EXACT, .n_threads = 1};
+        if (qn_test_engine_try(dir, &o, &e) == QN_OK || !strstr(qn_last_error(), refused[i].words))
+            fail_msg("%s: %s: %s", refused[i].kind, refused[i].patch, qn_last_error());
+        qn_engine_close(e);
+        qn_test_model_remove(dir);
+    }
+}
+
 /* The results of all prompts, one after the other, of as many floats in all. */
 static size_t encode(qn_engine *e, int64_t n, const qn_encode_row *rows, float *out)
 {
@@ -135,12 +205,13 @@ static void same_bits(void **state)
 /* An argument picks tests by name: '*bert*'. */
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[3 * QN_TEST_KINDS_MAX];
+    static struct CMUnitTest tests[3 * QN_TEST_KINDS_MAX + 1];
     static qn_test_kind_list kinds;
     static const qn_test_kind_row rows[] = {
         {"golden_", golden}, {"older_config_", older_config}, {"same_bits_", same_bits}};
     qn_test_encoder_kinds(&kinds);
     int n = qn_test_rows_of(&kinds, 3, rows, tests);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(mutations);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return _cmocka_run_group_tests("encoders", tests, (size_t)n, NULL, NULL);
 }

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "engine/machine/encode.h"
 #include "text/tokenizer/tokenizer_source.h"
 
 enum { KV_BYTES_MAX = 64 << 20 /* of a drafter's keys and values, and prefixes of them */ };
@@ -72,6 +73,8 @@ static qn_status open_draft(const char *path, qn_engine *target, const qn_tokeni
     if (status == QN_OK) status = qn_config_read(source, &config);
     if (status == QN_OK) status = check_vocabulary(source, &config, target, t);
     if (status == QN_OK) status = qn_engine_open(source, &config, &options, &draft);
+    if (status == QN_OK && (qn_engine_encodes(draft) || qn_engine_encodes(target)))
+        status = qn_fail(QN_E_UNSUPPORTED, "one of both models is an encoder, which generates no text");
     if (status == QN_OK && !qn_engine_takes_back(draft))
         status = qn_fail(QN_E_UNSUPPORTED, "it has recurrent layers, which cannot take tokens back, so it "
                                            "cannot guess");

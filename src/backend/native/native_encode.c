@@ -1,4 +1,7 @@
-/* Encoders: hidden states and scores of whole sequences, and the refusal of all that generates. */
+/* Encoders: hidden states and scores of whole sequences, and the refusal of all that generates. Vectors for texts, of any
+ * model. */
+#include <string.h>
+
 #include "backend/native/native_parts.h"
 #include "base/mem.h"
 #include "engine/clients/encode.h"
@@ -81,4 +84,60 @@ qn_status qn_native_scores(void *model, const qn_ids *rows, const qn_ids *types,
         return qn_fail(QN_E_UNSUPPORTED, "%s: a %s without a head that scores sequences", m->path,
                        qn_engine_config(m->engine)->architecture);
     return encode(m, rows, types, n_rows, 1, options, fn, user);
+}
+
+/* ---- vectors for texts -------------------------------------------------------------------------------- */
+
+qn_status qn_native_read_sentence(const qn_source *source, const qn_engine *e, qn_sentence **out)
+{
+    const char *config = qn_source_side_path(source, QN_SIDE_CONFIG),
+               *slash = config ? strrchr(config, '/') : NULL;
+    *out = NULL;
+    if (!config) return QN_OK;
+    char *folder = slash ? qn_strndup(config, (size_t)(slash - config)) : qn_strdup(".");
+    if (!folder) return QN_E_NOMEM;
+    qn_status status = qn_sentence_read(folder, qn_engine_encoded_size(e), out);
+    qn_free(folder);
+    return status;
+}
+
+qn_status qn_native_get_embedding_info(void *model, qn_embedding_info *out)
+{
+    static const struct {
+        unsigned bit;
+        qn_pooling pooling;
+    } all[] = {{QN_SENTENCE_CLS, QN_POOLING_CLS},
+               {QN_SENTENCE_MAX, QN_POOLING_MAX},
+               {QN_SENTENCE_MEAN, QN_POOLING_MEAN},
+               {QN_SENTENCE_MEAN_SQRT, QN_POOLING_MEAN_SQRT},
+               {QN_SENTENCE_WEIGHTED_MEAN, QN_POOLING_WEIGHTED_MEAN},
+               {QN_SENTENCE_LAST, QN_POOLING_LAST}};
+    const native_model *m = model;
+    *out = (qn_embedding_info){0};
+    if (!m->sentence) return QN_OK;
+    const qn_sentence_info *info = qn_sentence_get(m->sentence);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (info->poolings & all[i].bit) out->poolings |= 1u << all[i].pooling;
+    out->leaves_prompt_out = info->leaves_prompt_out;
+    out->normalises = info->normalises;
+    if (info->n_dense) {
+        out->n_pooled = info->n_in;
+        out->n_values = info->n_out;
+    }
+    out->max_tokens = info->max_tokens;
+    out->n_prompts = info->n_prompts;
+    out->prompt_names = info->prompt_names;
+    out->prompts = info->prompts;
+    out->default_prompt_name = info->default_prompt;
+    return QN_OK;
+}
+
+qn_status qn_native_embedding_project(void *model, const float *pooled, float *out)
+{
+    const native_model *m = model;
+    float *scratch = qn_alloc_array(qn_sentence_scratch(m->sentence), sizeof *scratch);
+    if (!scratch) return QN_E_NOMEM;
+    qn_sentence_project(m->sentence, pooled, scratch, out);
+    qn_free(scratch);
+    return QN_OK;
 }

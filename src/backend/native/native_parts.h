@@ -12,6 +12,7 @@
 #include "engine/machine/fingerprint.h"
 #include "engine/schedule/scheduler.h"
 #include "model/config/sampling_defaults.h"
+#include "model/sentence/sentence.h"
 #include "text/chat/chat.h"
 
 /* Read-only once it is open, but for the speeds and the constraints. */
@@ -24,7 +25,8 @@ typedef struct {
     qn_handles *handles;
     qn_fingerprint *fingerprint;
     int background;
-    qn_chat_text *text; /* NULL: the files have no tokenizer; ids go in and out all the same */
+    qn_sentence *sentence; /* NULL: the files say nothing of vectors for texts */
+    qn_chat_text *text;    /* NULL: the files have no tokenizer; ids go in and out all the same */
     int32_t *stop_ids;
     int64_t n_stop_ids;
     qn_buf notes;
@@ -91,6 +93,11 @@ qn_status qn_native_hidden(native_model *m, const qn_ids *rows, int64_t n_rows,
 /* As backend.h says. */
 qn_status qn_native_scores(void *model, const qn_ids *rows, const qn_ids *types, int64_t n_rows,
                            const qn_logits_options *options, qn_logits_fn *fn, void *user);
+
+qn_status qn_native_get_embedding_info(void *model, qn_embedding_info *out);
+qn_status qn_native_embedding_project(void *model, const float *pooled, float *out);
+/* Of the folder that the model lies in; *out NULL: it says nothing. */
+qn_status qn_native_read_sentence(const qn_source *source, const qn_engine *e, qn_sentence **out);
 
 /* native_cache.c: the functions of cache.h. */
 qn_status qn_native_cache_forward(void *model, const int32_t *ids, int64_t n_ids, void *cache, float *logits,

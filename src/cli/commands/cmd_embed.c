@@ -13,9 +13,17 @@ typedef struct {
 
 #define AT(field) offsetof(embed_options, field)
 static const qn_arg embed_args[] = {
-    {"--pooling", 0, QN_ARG_CHOICE, AT(pooling), 0, 0, "mean|last|cls",
-     "hidden states that make the vector: the mean of all, the last token's or the first token's (default "
-     "mean)"},
+    {"--pooling", 0, QN_ARG_CHOICE, AT(pooling), 0, 0, "own|mean|last|cls|max|weightedmean|mean-sqrt",
+     "hidden states that make the vector: as the model's files say, the mean of all, the last token's, the "
+     "first token's, the largest of each number, the mean that counts later tokens more, or the sum divided "
+     "by "
+     "the root of their number (default own, and mean if the files say nothing)"},
+    {"--prompt-name", 0, QN_ARG_TEXT, AT(embed.prompt_name), 0, 0, "NAME",
+     "the model's prompt of that name goes before each text; an empty name: none (default the model's own)"},
+    {"--dimensions", 0, QN_ARG_INT64, AT(embed.dimensions), 1, 1 << 24, "N",
+     "print only the first N numbers of each vector, normalised again if the vector was"},
+    {"--truncate", 0, QN_ARG_FLAG, AT(embed.truncate), 0, 0, NULL,
+     "cut texts that are longer than the model takes, and say how many tokens were cut"},
     {"--normalise", 0, QN_ARG_FLAG, AT(embed.normalise), 0, 0, NULL, "scale each vector to a length of 1"},
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print JSON, which embed always does"},
     {"--use", 0, QN_ARG_TEXT, AT(embed.adapter), 0, 0, "NAME",
@@ -28,6 +36,7 @@ static qn_status print(void *user, const qn_embed_result *r)
     qn_buf b = {0};
     qn_list_run_open_json(user, &b, r->i_prompt, r->status, r->message);
     qn_json_put_int(&b, "n_tokens", r->n_tokens);
+    if (r->n_cut) qn_json_put_int(&b, "n_cut", r->n_cut);
     if (r->status == QN_OK) {
         qn_json_key(&b, "embedding");
         qn_json_open(&b, '[');

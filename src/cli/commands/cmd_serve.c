@@ -86,7 +86,7 @@ static const qn_arg serve_args[] = {
      "report unknown fields of requests in `warnings`, instead of refusing them"},
     {"--free-tool-calls", 0, QN_ARG_FLAG, AT(free_tool_calls), 0, 0, NULL,
      "do not hold calls of tools to the tools' schemas, unless a tool is strict or a call is forced"},
-    {"--pooling", 0, QN_ARG_CHOICE, AT(pooling), 0, 0, "mean|last|cls",
+    {"--pooling", 0, QN_ARG_CHOICE, AT(pooling), 0, 0, "own|mean|last|cls|max|weightedmean|mean-sqrt",
      "hidden states that make an embedding (default mean)"},
     {"--speculate", 0, QN_ARG_CHOICE, AT(speculate), 0, 0, "lookup|off",
      "guess tokens ahead, from repeated text or by --draft-model, if that is faster (default lookup); the "

@@ -124,7 +124,8 @@ typedef struct {
     int truncates;                                 /* embeddings: texts that are too long are cut */
     int no_normalise;                              /* embeddings: vectors keep their length */
     int base64;
-    int64_t dimensions; /* 0: not given */
+    int64_t dimensions;      /* 0: not given */
+    const char *prompt_name; /* of a model's prompt before texts that are embedded; NULL: not given */
     const char *cache_salt;
     int64_t priority;
     /* As sent, of one dialect or another; it says what they mean. */

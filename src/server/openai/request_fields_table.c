@@ -49,6 +49,7 @@ const qn_field qn_api_request_fields[] = {
      NULL},
     {"encoding_format", EMBED, QN_FIELD_OWN, 0, 0, 0, qn_field_read_encoding, NULL, NULL},
     {"dimensions", EMBED, QN_FIELD_INT, AT(dimensions), 1, INT32_MAX, NULL, NULL, NULL},
+    {"prompt_name", EMBED, QN_FIELD_TEXT, AT(prompt_name), 0, 0, NULL, NULL, NULL},
     /* when it ends */
     {"max_tokens", CHAT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_max_tokens, NULL, NULL},
     {"max_tokens", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_max_tokens_of_text, NULL, NULL},

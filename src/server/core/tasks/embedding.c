@@ -100,11 +100,25 @@ static void compute(embedding *v, const qn_embed_options *options)
     qn_free(prompts);
     if (t->error.status) return;
     if (status != QN_OK) {
-        qn_api_fail_status(&t->error, status);
+        const char *field = options->dimensions && status == QN_E_ARG          ? "dimensions"
+                            : options->prompt_name && status == QN_E_NOT_FOUND ? "prompt_name"
+                                                                               : NULL;
+        if (field)
+            qn_api_fail(&t->error, 400, "invalid_value", field, "%s", qn_last_error());
+        else
+            qn_api_fail_status(&t->error, status);
         return;
     }
     v->dialect->write_end(&v->e, &t->answer);
     t->n_prompt_tokens = v->e.n_tokens;
+}
+
+/* A model whose files say how it makes vectors may be one whose first numbers serve by themselves. */
+static void choose_dimensions(const embedding *v, qn_embed_options *o)
+{
+    qn_embedding_info info;
+    if (qn_model_get_embedding_info(v->task->ex->server->model, &info) == QN_OK && info.poolings)
+        o->dimensions = v->task->request.dimensions;
 }
 
 static void run(qn_task *t)
@@ -120,6 +134,8 @@ static void run(qn_task *t)
         !qn_completion_choose_model(s, &t->request, &v.e.model, &options.adapter, &t->error) &&
         !read_prompts(&v)) {
         options.normalise = !t->request.no_normalise;
+        options.prompt_name = t->request.prompt_name;
+        choose_dimensions(&v, &options);
         compute(&v, &options);
     }
     for (size_t i = 0; v.prompts && i < v.e.n_prompts; i++) qn_buf_free(&v.prompts[i].ids);
