@@ -39,6 +39,21 @@ def test_says_what_it_did(tmp_path):
     assert "not empty" in failure(1, *args)
 
 
+def test_adapters_with_scales_together(tmp_path):
+    """An adapter by half and once more by half is the adapter; the same with a whole and its opposite is none."""
+    base, adapter, ids = base_of("llama_qv"), fixture("lora/llama_qv"), [5, 17, 301, 44, 9]
+    whole, halves, none = (str(tmp_path / n) for n in ("whole", "halves", "none"))
+    half = ["--adapter", f"{adapter}:0.5"]
+    report = call_json("fuse", base, *half, *half, "-o", halves, "--type", "f32", "--json")
+    assert report["check"] is None and report["merged"] > 0
+    call_json("fuse", base, "--adapter", f"{adapter}:1", "-o", whole, "--type", "f32", "--json")
+    call_json("fuse", base, "--adapter", adapter, "--adapter", f"{adapter}:-1", "-o", none, "--type", "f32", "--json")
+    got = {p: logits(p, [ids], tmp_path, "--precision", "exact")[0] for p in (base, whole, halves, none)}
+    assert np.abs(got[whole] - got[halves]).max() < 1e-4 and np.abs(got[base] - got[none]).max() < 1e-4
+    assert np.abs(got[whole] - got[base]).max() > 0.1
+    assert "scale must not be 0" in failure(1, base, "--adapter", f"{adapter}:0", "-o", str(tmp_path / "x"))
+
+
 def test_refusals(tmp_path):
     base, adapter, out = base_of("llama_qv"), fixture("lora/llama_qv"), str(tmp_path / "x")
     assert "-o PATH" in failure(2, base, "--adapter", adapter)

@@ -179,8 +179,41 @@ static void test_against_peft(void **state)
     json_decref(all);
 }
 
+/* Each allocation of a load fails in turn: what was there stays, and nothing is left behind. */
+static void test_out_of_memory(void **state)
+{
+    json_t *all = json_load_file(qn_test_need_fixture("adapter_forms.json"), 0, NULL), *form = NULL, *each;
+    size_t i;
+    json_array_foreach(json_object_get(all, "forms"), i,
+                       each) if (strcmp(json_string_value(json_object_get(each, "name")), "bias all") == 0)
+        form = each;
+    assert_non_null(form);
+    const char *model = write_model(all), *adapter = write_adapter(form);
+    qn_engine *e =
+        qn_test_engine(model, NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT, .n_threads = 1});
+    qn_status status = QN_E_NOMEM;
+    for (int64_t n = 1; n < 20000 && status != QN_OK; n += n < 300 ? 1 : 97) {
+        qn_buf notes = {0};
+        const int64_t before = qn_mem_live_blocks();
+        qn_mem_fail_nth(n);
+        status = qn_engine_adapter_load(e, "it", adapter, 1, &notes);
+        qn_mem_fail_nth(0);
+        qn_buf_free(&notes);
+        if (status == QN_OK) break;
+        assert_int_equal(status, QN_E_NOMEM);
+        /* Places of tensors stay once they are made. */
+        assert_true(qn_mem_live_blocks() <= before + 64);
+    }
+    assert_int_equal(status, QN_OK);
+    qn_engine_close(e);
+    qn_test_remove(adapter);
+    qn_test_remove(model);
+    json_decref(all);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_peft)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_peft),
+                                       cmocka_unit_test(test_out_of_memory)};
     return cmocka_run_group_tests_name("forms of adapters", tests, NULL, NULL);
 }

@@ -69,7 +69,7 @@ static void find_role(const qn_model_config *c, const char *name, tensor *out)
         long long layer = 0;
         int in_layer = 0;
         if (strncmp(name, *p, n) == 0) in_layer = sscanf(name + n, "layers.%9lld.", &layer) == 1;
-        if (layer >= c->num_hidden_layers) continue;
+        if (layer < 0 || layer >= c->num_hidden_layers) continue;
         for (int i = in_layer ? QN_WEIGHT_MODEL_COUNT : 0;
              i < (in_layer ? QN_WEIGHT_ROLE_COUNT : QN_WEIGHT_MODEL_COUNT); i++) {
             if (qn_weight_expected(c, layer, (qn_weight_role)i) < QN_WEIGHT_MAYBE ||
@@ -255,6 +255,7 @@ const qn_tensor_view *qn_adapter_whole_view(const qn_adapter_whole *w)
 /* 1: the module of some entry ends in the name, or lies in a module that does. */
 static int is_saved(const qn_adapter_wholes *w, const char *name)
 {
+    if (!*name) return 0;
     for (int64_t i = 0; i < w->n; i++) {
         const char *value = w->list[i].value ? w->list[i].value->name : NULL, *at = value;
         for (; at && (at = strstr(at, name)); at++)
