@@ -215,6 +215,12 @@ static void test_no_memory(void **state)
         assert_true(n < 20);
     }
     assert_int_equal(counters(&c).timed_pins, 1);
+    /* The limit of memory leaves no room for a node; where one ends none is needed. */
+    assert_int_equal(qn_tree_pin(c.tree, &plain, a, 200, "all"), QN_OK);
+    qn_ledger_set_limit(c.ledger, qn_ledger_get(c.ledger).total);
+    assert_int_equal(qn_tree_hold(c.tree, &plain, a, 10, hour_ns), 0);
+    assert_int_equal(qn_tree_hold(c.tree, &plain, a, 200, hour_ns), 200);
+    qn_tree_unpin(c.tree, "all");
     end(&c);
 }
 

@@ -142,6 +142,19 @@ def test_too_many_marks(server):
     assert status == 400 and got["error"]["details"]["param"] == "messages[0].content[4].cache_control"
 
 
+def test_marks_that_keep_nothing(tmp_path):
+    """The template shows the conversation otherwise from its first character on: that is reported."""
+    (tmp_path / "template").write_text("{{ messages | length }} {% for m in messages %}<{{ m.role }}> {{ m.content }}\n"
+                                       "{% endfor %}{% if add_generation_prompt %}<assistant> {% endif %}")
+    s = Server(fixture(MODEL), "--template", tmp_path / "template")
+    try:
+        messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, *user(text("c"))]
+        got = ask(s, system=[text(SYSTEM, cache_control=CONTROL)], messages=messages)
+        assert [w["param"] for w in got["warnings"]] == ["cache_control"] and usage(got)[1] == 0
+    finally:
+        assert s.stop() == 0
+
+
 # ---- OpenAI's fields ----
 
 def cached(got):
