@@ -15,6 +15,7 @@
 #include "tests/support/fixtures.h"
 #include "tests/support/golden_states.h"
 #include "tests/support/kinds.h"
+#include "tests/support/model_dir.h"
 
 enum { WIDTH_MAX = 1024 };
 static const double tolerance = 1e-4; /* of the fixtures' README */
@@ -166,6 +167,30 @@ static void too_long(void **state)
     qn_model_close(&model);
 }
 
+/* What is wrong with these files is said when a vector is wanted, and not before. */
+static void broken_files(void **state)
+{
+    static taken t;
+    static const int32_t ids[] = {5, 9};
+    const qn_ids row = {ids, 2};
+    const qn_prompt prompt = {.rows = &row, .n_rows = 1};
+    char path[128], dir[QN_TEST_DIR_MAX], modules[QN_TEST_DIR_MAX + 32];
+    qn_model *model = NULL;
+    snprintf(path, sizeof path, "models/%s", (const char *)*state);
+    qn_test_model_copy(qn_test_need_fixture(path), NULL, NULL, dir);
+    snprintf(modules, sizeof modules, "%s/modules.json", dir);
+    remove(modules);
+    FILE *f = fopen(modules, "w");
+    assert_non_null(f);
+    fputs("[{\"path\": \"\", \"type\": \"x.LSTM\"}]", f);
+    fclose(f);
+    if (qn_model_open(dir, NULL, &model) != QN_OK) fail_msg("%s", qn_last_error());
+    assert_int_equal(qn_embed(model, &prompt, 1, NULL, take, &t), QN_E_UNSUPPORTED);
+    assert_non_null(strstr(qn_last_error(), "LSTM"));
+    qn_model_close(&model);
+    qn_test_model_remove(dir);
+}
+
 /* What generates is refused by a sentence. */
 static void refusals(void **state)
 {
@@ -185,7 +210,9 @@ int main(int argc, char **argv)
     static struct CMUnitTest tests[4 * QN_TEST_KINDS_MAX];
     static qn_test_kind_list all, kinds, encoders;
     static const qn_test_kind_row rows[] = {{"golden_", golden}, {"dimensions_", dimensions}},
-                                  of_encoders[] = {{"too_long_", too_long}, {"refusals_", refusals}};
+                                  of_encoders[] = {{"too_long_", too_long},
+                                                   {"refusals_", refusals},
+                                                   {"broken_files_", broken_files}};
     qn_test_encoder_kinds(&all);
     for (int i = 0; i < all.n; i++) /* rerankers have no vectors */
         if (!strstr(all.names[i], "reranker")) {
@@ -197,6 +224,6 @@ int main(int argc, char **argv)
     int n = qn_test_rows_of(&kinds, 2, rows, tests);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     int failed = _cmocka_run_group_tests("embeddings", tests, (size_t)n, NULL, NULL);
-    n = qn_test_rows_of(&encoders, 2, of_encoders, tests);
+    n = qn_test_rows_of(&encoders, 3, of_encoders, tests);
     return failed + _cmocka_run_group_tests("embeddings of encoders", tests, (size_t)n, NULL, NULL);
 }

@@ -88,17 +88,18 @@ qn_status qn_native_scores(void *model, const qn_ids *rows, const qn_ids *types,
 
 /* ---- vectors for texts -------------------------------------------------------------------------------- */
 
-qn_status qn_native_read_sentence(const qn_source *source, const qn_engine *e, qn_sentence **out)
+qn_status qn_native_read_sentence(native_model *m, const qn_source *source)
 {
     const char *config = qn_source_side_path(source, QN_SIDE_CONFIG),
                *slash = config ? strrchr(config, '/') : NULL;
-    *out = NULL;
     if (!config) return QN_OK;
     char *folder = slash ? qn_strndup(config, (size_t)(slash - config)) : qn_strdup(".");
     if (!folder) return QN_E_NOMEM;
-    qn_status status = qn_sentence_read(folder, qn_engine_encoded_size(e), out);
+    m->sentence_status = qn_sentence_read(folder, qn_engine_encoded_size(m->engine), &m->sentence);
     qn_free(folder);
-    return status;
+    if (m->sentence_status == QN_OK || m->sentence_status == QN_E_NOMEM) return m->sentence_status;
+    m->sentence_failure = qn_strdup(qn_last_error());
+    return m->sentence_failure ? QN_OK : QN_E_NOMEM;
 }
 
 qn_status qn_native_get_embedding_info(void *model, qn_embedding_info *out)
@@ -114,6 +115,7 @@ qn_status qn_native_get_embedding_info(void *model, qn_embedding_info *out)
                {QN_SENTENCE_LAST, QN_POOLING_LAST}};
     const native_model *m = model;
     *out = (qn_embedding_info){0};
+    if (m->sentence_failure) return qn_fail(m->sentence_status, "%s", m->sentence_failure);
     if (!m->sentence) return QN_OK;
     const qn_sentence_info *info = qn_sentence_get(m->sentence);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

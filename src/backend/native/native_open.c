@@ -140,7 +140,7 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
     if (status == QN_OK && o->draft_model)
         status = qn_native_draft_open(o->draft_model, m->engine,
                                       m->text ? qn_chat_text_tokenizer(m->text) : NULL, o, &m->draft);
-    if (status == QN_OK) status = qn_native_read_sentence(source, m->engine, &m->sentence);
+    if (status == QN_OK) status = qn_native_read_sentence(m, source);
     if (status == QN_OK) status = collect_stop_ids(m);
     if (status == QN_OK) status = write_notes(m, o);
     if (status != QN_OK) goto out;
@@ -166,6 +166,7 @@ void qn_native_close(void *model)
     qn_engine_close(m->engine);
     qn_chat_text_close(m->text);
     qn_sentence_free(m->sentence);
+    qn_free(m->sentence_failure);
     qn_buf_free(&m->notes);
     qn_sampling_defaults_free(&m->defaults);
     qn_free(m->stop_ids);

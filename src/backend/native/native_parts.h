@@ -25,8 +25,11 @@ typedef struct {
     qn_handles *handles;
     qn_fingerprint *fingerprint;
     int background;
-    qn_sentence *sentence; /* NULL: the files say nothing of vectors for texts */
-    qn_chat_text *text;    /* NULL: the files have no tokenizer; ids go in and out all the same */
+    qn_sentence *
+        sentence; /* NULL: the files say nothing of vectors for texts, or sentence_failure says what is wrong */
+    qn_status sentence_status;
+    char *sentence_failure;
+    qn_chat_text *text; /* NULL: the files have no tokenizer; ids go in and out all the same */
     int32_t *stop_ids;
     int64_t n_stop_ids;
     qn_buf notes;
@@ -96,8 +99,9 @@ qn_status qn_native_scores(void *model, const qn_ids *rows, const qn_ids *types,
 
 qn_status qn_native_get_embedding_info(void *model, qn_embedding_info *out);
 qn_status qn_native_embedding_project(void *model, const float *pooled, float *out);
-/* Of the folder that the model lies in; *out NULL: it says nothing. */
-qn_status qn_native_read_sentence(const qn_source *source, const qn_engine *e, qn_sentence **out);
+/* Reads what the model's folder says of them. What is wrong with it is said when a vector is asked for: the model has
+ * other uses. */
+qn_status qn_native_read_sentence(native_model *m, const qn_source *source);
 
 /* native_cache.c: the functions of cache.h. */
 qn_status qn_native_cache_forward(void *model, const int32_t *ids, int64_t n_ids, void *cache, float *logits,

@@ -211,10 +211,23 @@ static int is_beside(const qn_hub_file *file)
     return path[0] != '.' && (ends_with(path, ".json") || ends_with(path, ".jinja"));
 }
 
+/* Of a module of sentence-transformers, as modules.json names them: 1_Pooling/config.json, 2_Dense/model.safetensors. */
+static int is_of_module(const qn_hub_files *all, const char *path)
+{
+    int has_modules = 0;
+    const char *slash = strchr(path, '/'), *at = path;
+    for (size_t i = 0; i < all->n; i++) has_modules |= strcmp(all->files[i].path, "modules.json") == 0;
+    while (*at >= '0' && *at <= '9') at++;
+    if (!has_modules || !slash || at == path || *at != '_') return 0;
+    return strcmp(slash + 1, "config.json") == 0 || strcmp(slash + 1, "model.safetensors") == 0;
+}
+
 static qn_status take_safetensors(const qn_hub_files *all, qn_hub_choice *c)
 {
     for (size_t i = 0; i < all->n; i++)
-        if (is_weights(all, all->files[i].path) || is_beside(&all->files[i])) QN_TRY(take(c, &all->files[i]));
+        if (is_weights(all, all->files[i].path) || is_beside(&all->files[i]) ||
+            is_of_module(all, all->files[i].path))
+            QN_TRY(take(c, &all->files[i]));
     return QN_OK;
 }
 

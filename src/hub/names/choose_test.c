@@ -89,6 +89,11 @@ static void test_safetensors(void **state)
     expect(files, "", 64 * gb, "", 7, QN_OK, NULL);
     expect(files, "", gb, "", 7, QN_OK, "of memory"); /* there is nothing smaller */
     expect("config.json=1 weights.safetensors=1", "", 64 * gb, "", 2, QN_OK, NULL);
+    /* Modules of sentence-transformers come with modules.json. */
+    expect("config.json=1 model.safetensors=1 modules.json=1 1_Pooling/config.json=1 2_Dense/config.json=1 "
+           "2_Dense/model.safetensors=9 2_Dense/pytorch_model.bin=9 onnx/config.json=1",
+           "", 64 * gb, "", 6, QN_OK, NULL);
+    expect("config.json=1 model.safetensors=1 1_Pooling/config.json=1", "", 64 * gb, "", 2, QN_OK, NULL);
     expect("config.json=1 model.safetensors=8000 m-Q4_0.gguf=2000", "", 64 * gb, "", 2, QN_OK, "safetensors");
     expect("config.json=1 model.safetensors=8000 m-Q4_0.gguf=2000", "", 8 * gb, "m-Q4_0.gguf", 1, QN_OK,
            NULL);
