@@ -2,6 +2,9 @@
 
 #include <math.h>
 
+/* Of a canvas: 8,192 squared, as of a file. */
+static const double pixels_max = (double)(1 << 26);
+
 static double unit_of(const qn_image_processor *p)
 {
     return (double)(p->patch_size * p->merge_size);
@@ -20,6 +23,10 @@ qn_status qn_image_whole_of(double height, double width, qn_image_plan *plan)
         return qn_fail(QN_E_ARG,
                        "the image would be resized to %.0f x %.0f pixels; a side may have at most %d", width,
                        height, (int)QN_IMAGE_SIDE_MAX);
+    if (height * width > pixels_max)
+        return qn_fail(QN_E_ARG,
+                       "the image would be resized to %.0f x %.0f pixels; at most %.0f are supported", width,
+                       height, pixels_max);
     plan->content = plan->canvas = (qn_image_size){(int64_t)height, (int64_t)width};
     return QN_OK;
 }

@@ -362,7 +362,10 @@ static qn_status read_rule(const qn_fields *f, qn_image_processor *p)
     case QN_IMAGE_CANVAS:
         QN_TRY(qn_fields_bool(f, "resize_to_max_canvas", &p->fills_canvas, NULL));
         QN_TRY(read_tiles(f, NULL, "max_patches", p));
-        return read_sides(f, p);
+        QN_TRY(read_sides(f, p));
+        if (p->width == p->height) return QN_OK;
+        return qn_fail(QN_E_FORMAT, "%s: size is %lld x %lld, but a tile must be square", f->file,
+                       (long long)p->width, (long long)p->height);
     default:
         return read_large(f, p);
     }
