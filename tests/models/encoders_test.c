@@ -202,16 +202,44 @@ static void same_bits(void **state)
     qn_safetensors_close(st);
 }
 
+/* A sequence that is longer than the steps so far: the programs grow, and all bits stay. */
+static void longer_steps(void **state)
+{
+    enum { LONG = 1100, SHORT = 7, FLOATS_MAX = (LONG + SHORT) * 64 };
+    static float first[FLOATS_MAX], again[FLOATS_MAX];
+    static int32_t ids[LONG];
+    const char *dir = qn_test_fixture("models/modernbert"); /* its positions are not learned */
+    (void)state;
+    if (!dir) {
+        qn_test_leave_out("the fixture modernbert is not there");
+        return;
+    }
+    for (int i = 0; i < LONG; i++) ids[i] = 5 + i * 7 % 500;
+    const qn_encode_row rows[] = {{ids, NULL, SHORT, -1}, {ids, NULL, LONG, -1}};
+    qn_engine *e = qn_test_engine(dir, NULL, (qn_engine_options){.n_threads = 2, .context_size = LONG});
+    assert_true(qn_engine_encode_rows(e) < LONG);
+    size_t n = encode(e, 1, &rows[0], first);
+    n += encode(e, 1, &rows[1], first + n);
+    assert_true(n <= FLOATS_MAX && qn_engine_encode_rows(e) >= LONG);
+    assert_int_equal(encode(e, 2, rows, again), n);
+    assert_memory_equal(first, again, n * sizeof *first);
+    const float *out;
+    const qn_encode_row beyond = {ids, NULL, LONG + 1, -1};
+    assert_int_equal(qn_engine_encode(e, 1, &beyond, &out), QN_E_ARG);
+    qn_engine_close(e);
+}
+
 /* An argument picks tests by name: '*bert*'. */
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[3 * QN_TEST_KINDS_MAX + 1];
+    static struct CMUnitTest tests[3 * QN_TEST_KINDS_MAX + 2];
     static qn_test_kind_list kinds;
     static const qn_test_kind_row rows[] = {
         {"golden_", golden}, {"older_config_", older_config}, {"same_bits_", same_bits}};
     qn_test_encoder_kinds(&kinds);
     int n = qn_test_rows_of(&kinds, 3, rows, tests);
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(mutations);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(longer_steps);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return _cmocka_run_group_tests("encoders", tests, (size_t)n, NULL, NULL);
 }

@@ -16,7 +16,6 @@ qn_status qn_native_check_generates(const native_model *m, const char *what)
 }
 
 typedef struct {
-    const qn_encode_row *rows;
     const int64_t *first; /* NULL: all */
     int last_only, scores;
     int64_t width;
@@ -54,8 +53,7 @@ static qn_status encode(native_model *m, const qn_ids *ids, const qn_ids *types,
     qn_encode_row *rows = qn_alloc_array((size_t)n, sizeof *rows);
     int64_t n_held = 0;
     if (!rows) return QN_E_NOMEM;
-    sink s = {.rows = rows,
-              .first = o->row_first,
+    sink s = {.first = o->row_first,
               .last_only = o->last_only,
               .scores = scores,
               .width = qn_engine_encoded_size(m->engine),

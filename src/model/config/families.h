@@ -173,12 +173,12 @@ typedef struct qn_family {
     qn_position_rule learned_positions; /* a table of max_position_embeddings rows */
     int token_types;                    /* type_vocab_size */
     int layer_input_alone;              /* inputs of layers come of a projection alone */
-    int layer_heads; /* per_layer_config, else global_head_dim and num_global_key_value_heads, of full layers */
-    int output_proj;               /* embedding_dim */
-    qn_classifier_rule classifier; /* of classes whose names end in ForSequenceClassification */
-    const char *layers;            /* how names of layers begin in safetensors; NULL: "layers." */
-    int logit_scale;               /* logits are multiplied by the field logit_scale */
-    int full_skips_rope;           /* layers that do not slide have no RoPE, in models with a window */
+    int layer_heads;                    /* num_global_key_value_heads counts whatever attention_k_eq_v says */
+    int output_proj;                    /* embedding_dim */
+    qn_classifier_rule classifier;      /* of classes whose names end in ForSequenceClassification */
+    const char *layers;                 /* how names of layers begin in safetensors; NULL: "layers." */
+    int logit_scale;                    /* logits are multiplied by the field logit_scale */
+    int full_skips_rope;                /* layers that do not slide have no RoPE, in models with a window */
     qn_output_bias_rule output_bias;
     int draft_layers; /* num_nextn_predict_layers more layers follow in the files, for drafts */
     int multiplied;   /* embedding_multiplier, attention_multiplier, residual_multiplier and
