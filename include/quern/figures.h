@@ -20,8 +20,9 @@ typedef struct {
     int64_t n_preemptions;        /* rows preempted to give their slot or pages to others */
     int64_t n_restarts;           /* rows computed again because some of their state was invalid */
     int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens; /* cached: of the prompts' */
-    int64_t n_drafted, n_accepted; /* tokens guessed and computed; those accepted */
-    int64_t n_steps;
+    int64_t n_drafted, n_accepted;  /* tokens guessed and computed; those accepted */
+    int64_t n_drafts;               /* times that a row was given guesses */
+    int64_t n_steps, n_step_rows;   /* n_step_rows: rows of all steps */
     int64_t step_ns, scheduling_ns; /* of all steps: computing and drawing; around it */
     /* Steps by their time: bucket i counts those below 0.25 ms * 2^i that no earlier bucket counts, and the
      * last bucket counts all others. */

@@ -58,7 +58,7 @@ typedef enum {
 /* What is added to the logit of one token. */
 typedef struct {
     int32_t id; /* of the vocabulary */
-    float bias; /* -100 to 100 */
+    float bias; /* -100 to 100, or -INFINITY: the token is never drawn */
 } qn_logit_bias;
 
 /* A beginning of a prompt that is to stay computed. */
@@ -149,6 +149,9 @@ typedef struct {
      * pictures. */
     int prompt_logprobs;
     int32_t n_prompt_top_logprobs;
+    /* Log-probabilities are those of the distribution that the token was drawn from: what bias, penalties, form
+     * and sampler chain leave. Tokens that they take out are not among the likeliest. Needs logprobs. */
+    int post_sampling;
     /* Prompts that begin like one computed before are not computed anew as far as that goes; no bit depends
      * on it. no_prefix_cache: this generation neither uses nor leaves such prefixes. cache_salt: only
      * generations of the same salt share them; NULL: "". */
@@ -184,6 +187,7 @@ typedef struct {
      * qn_generation_close has returned. */
     qn_notify_fn *notify;
     void *notify_user;
+    int notify_prompts; /* notify is called after each part of a prompt, too: n_computed_tokens rises */
 } qn_generate_options;
 
 #define QN_PRIORITY_IDLE INT32_MIN
@@ -281,8 +285,10 @@ typedef struct {
 
 typedef struct {
     int64_t n_prompt_tokens, n_generated_tokens; /* of all rows */
-    int64_t n_cached_tokens;      /* of the prompts', those that were not computed but came from prefixes */
-    double prefill_ms, decode_ms; /* wall-clock; the first token belongs to prefill */
+    int64_t n_cached_tokens; /* of the prompts', those that were not computed but came from prefixes */
+    /* Of the prompts', those that are computed or cached so far; 0: the backend does not say. */
+    int64_t n_computed_tokens;
+    double prefill_ms, decode_ms;                         /* wall-clock; the first token belongs to prefill */
     double prefill_tokens_per_sec, decode_tokens_per_sec; /* 0 before there is something to measure; cached
                                                              tokens do not count */
     /* Wall-clock from qn_generation_open: until the first row got its place, and to the first token; 0: not

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -316,7 +317,9 @@ static int put_options(json_t *to, const qn_generate_options *o)
     for (size_t i = 0; bias && i < o->n_logit_bias; i++) {
         char key[16];
         snprintf(key, sizeof key, "%d", (int)o->logit_bias[i].id);
-        double sum = json_number_value(json_object_get(bias, key)) + (double)o->logit_bias[i].bias;
+        /* JSON has no infinity. */
+        const double own = fmax((double)o->logit_bias[i].bias, -1e9);
+        double sum = json_number_value(json_object_get(bias, key)) + own;
         failed |= put(bias, key, json_real(sum));
     }
     return failed | put(to, "stop", stop) | put(to, "stop_ids", ids) | put(to, "logit_bias", bias);

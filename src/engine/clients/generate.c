@@ -207,6 +207,8 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
     q->room = room_of(r, o);
     q->logprobs = o->logprobs;
     q->n_top = o->n_top_logprobs;
+    q->post_sampling = o->post_sampling;
+    q->tells_prompt = o->notify_prompts;
     QN_TRY(make_form(r, q, i_row, o));
     if (o->n_draft) QN_TRY(qn_request_speculate(q, o->n_draft, r->model.draft_engine));
     w->stop.set = r->stop_set;
@@ -474,6 +476,7 @@ void qn_run_get_stats(const qn_run *r, qn_generation_stats *out)
         out->n_drafted_tokens += atomic_load_explicit(&q->n_drafted, memory_order_relaxed);
         out->n_accepted_tokens += atomic_load_explicit(&q->n_accepted, memory_order_relaxed);
         out->n_cached_tokens += q->n_cached;
+        out->n_computed_tokens += atomic_load_explicit(&q->n_computed, memory_order_relaxed);
         if (i == 0) out->queue_ms = (double)(admitted - submitted) * 1e-6;
         if (first && (!first_ns || first < first_ns)) {
             first_ns = first;

@@ -27,6 +27,7 @@ struct qn_sampler {
     float presence_penalty, frequency_penalty;
     qn_logit_bias *bias; /* [n_bias] */
     size_t n_bias;
+    int has_banned;       /* a bias of -inf */
     int32_t *n_drawn;     /* [n_vocab] how often each token came in the window; NULL: no penalty asks */
     const int32_t *early; /* [n_early] not drawn before early_end */
     int64_t n_early, early_end;
@@ -120,6 +121,7 @@ static qn_status take_additions(qn_sampler *s, const qn_generate_options *o)
     if (!(s->bias = qn_alloc_array(o->n_logit_bias, sizeof *s->bias))) return QN_E_NOMEM;
     memcpy(s->bias, o->logit_bias, o->n_logit_bias * sizeof *s->bias);
     s->n_bias = o->n_logit_bias;
+    for (size_t i = 0; i < s->n_bias; i++) s->has_banned |= s->bias[i].bias == -INFINITY;
     return QN_OK;
 }
 
@@ -329,17 +331,17 @@ static const float *adjust(qn_sampler *s, const float *logits, int64_t position)
 /* Logits that are numbers, of which the bans leave none, are no fault of the model. */
 static qn_status begin(qn_sampler *s, const float *logits, const float *adjusted)
 {
-    const int has_bans = s->words && qn_words_ban(s->words);
+    const char *bans =
+        s->has_banned ? "logit_bias, allowed_ids and the bad words" : "allowed_ids and the bad words";
+    const int has_bans = s->has_banned || (s->words && qn_words_ban(s->words));
     qn_status status = qn_candidates_begin(s->candidates, adjusted);
     if (status == QN_OK && s->mask && s->temperature == 0 && !s->is_adjusted)
         s->is_best = s->kernels->max(logits, s->n_vocab) == qn_candidates_best_logit(s->candidates);
     if (status != QN_E_INTERNAL || (!has_bans && !s->mask)) return status;
     QN_TRY(qn_candidates_begin(s->candidates, logits));
-    if (!s->mask)
-        return qn_fail(QN_E_ARG, "allowed_ids and the bad words leave no token that could come next");
-    return qn_fail(QN_E_ARG,
-                   has_bans ? "allowed_ids and the bad words leave no token that the constraint allows next"
-                            : "the model's logits leave no token that the constraint allows next");
+    if (!s->mask) return qn_fail(QN_E_ARG, "%s leave no token that could come next", bans);
+    return qn_fail(QN_E_ARG, "%s leave no token that the constraint allows next",
+                   has_bans ? bans : "the model's logits");
 }
 
 /* Do bans or the mask leave so few tokens that passes over all logits would be long? */
@@ -461,6 +463,45 @@ qn_status qn_sampler_distribution(qn_sampler *s, const float *logits, int64_t po
     memset(probabilities, 0, (size_t)s->n_vocab * sizeof *probabilities);
     probabilities[qn_candidates_best(s->candidates)] = 1;
     return QN_OK;
+}
+
+/* Puts a token into a falling list of n, which has at most n_top. Returns how many there are. */
+static int32_t insert(qn_top_logprob *top, int32_t n, int32_t n_top, int32_t id, float weight)
+{
+    int32_t k = n;
+    while (k && (top[k - 1].logprob < weight || (top[k - 1].logprob == weight && top[k - 1].id > id))) k--;
+    if (k == n_top) return n;
+    if (n < n_top) n++;
+    memmove(top + k + 1, top + k, (size_t)(n - k - 1) * sizeof *top);
+    top[k] = (qn_top_logprob){.id = id, .logprob = weight};
+    return n;
+}
+
+void qn_sampler_explain(qn_sampler *s, int32_t id, int32_t n_top, float *logprob, qn_top_logprob *top,
+                        int32_t *n)
+{
+    qn_candidates *c = s->candidates;
+    float buffer[QN_ROW_BLOCK], weight[QN_ROW_BLOCK], own = 0;
+    *n = 0;
+    *logprob = 0;
+    if (s->temperature == 0) {
+        if (n_top) top[(*n)++] = (qn_top_logprob){.id = id};
+        return;
+    }
+    const double total = log(qn_candidates_sum(c));
+    const int64_t n_parts = qn_candidates_count_parts(c);
+    /* The list has weights first, of which few need a logarithm. */
+    for (int64_t p = 0; p < n_parts; p++) {
+        const qn_candidates_part part = qn_candidates_get_part(c, p, buffer);
+        qn_candidates_weigh(c, part.logit, part.n, weight);
+        for (int64_t i = 0; i < part.n; i++) {
+            const int32_t each = part.id ? part.id[i] : part.first + (int32_t)i;
+            if (each == id) own = weight[i];
+            if (weight[i] > 0) *n = insert(top, *n, n_top, each, weight[i]);
+        }
+    }
+    *logprob = (float)fmin(log((double)own) - total, 0);
+    for (int32_t i = 0; i < *n; i++) top[i].logprob = (float)fmin(log((double)top[i].logprob) - total, 0);
 }
 
 double qn_sampler_mirostat_mu(const qn_sampler *s)

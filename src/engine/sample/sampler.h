@@ -65,6 +65,11 @@ qn_status qn_sampler_draw(qn_sampler *s, const float *logits, int64_t position, 
 /* The distribution that draw picks from: probabilities [n_vocab], exactly 0 where a step removed the token.
  * Greedy: 1 at one token. Statuses as draw. */
 qn_status qn_sampler_distribution(qn_sampler *s, const float *logits, int64_t position, float *probabilities);
+/* What the last draw picked `id` from: the logarithm of its probability, and of the n_top (at most
+ * QN_TOP_LOGPROBS_MAX) likeliest in falling order, the lower id first on a tie. *n: how many there are; tokens
+ * that no draw can give do not count. Greedy: the token alone. */
+void qn_sampler_explain(qn_sampler *s, int32_t id, int32_t n_top, float *logprob, qn_top_logprob *top,
+                        int32_t *n);
 /* The most surprise that mirostat allows now, in bits; 0 without it. */
 double qn_sampler_mirostat_mu(const qn_sampler *s);
 /* A seed from the system's randomness, never 0. */

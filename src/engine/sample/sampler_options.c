@@ -1,4 +1,5 @@
 /* The sampling fields of the options: names of the steps, and ranges. */
+#include <math.h>
 #include <string.h>
 
 #include "base/utf8.h"
@@ -32,6 +33,7 @@ static qn_status check_additions(const qn_generate_options *o)
     if (o->n_prompt_top_logprobs && !o->prompt_logprobs)
         return qn_fail(QN_E_ARG, "n_prompt_top_logprobs is %d, but prompt_logprobs is off",
                        (int)o->n_prompt_top_logprobs);
+    if (o->post_sampling && !o->logprobs) return qn_fail(QN_E_ARG, "post_sampling needs logprobs");
     if (o->n_logit_bias > QN_LOGIT_BIAS_MAX)
         return qn_fail(QN_E_ARG, "logit_bias: %zu tokens, at most %d are allowed", o->n_logit_bias,
                        (int)QN_LOGIT_BIAS_MAX);
@@ -39,7 +41,8 @@ static qn_status check_additions(const qn_generate_options *o)
     for (size_t i = 0; i < o->n_logit_bias; i++) {
         if (o->logit_bias[i].id < 0)
             return qn_fail(QN_E_ARG, "logit_bias: %d is not a token id", (int)o->logit_bias[i].id);
-        QN_TRY(check_range("logit_bias", o->logit_bias[i].bias, -100, 100));
+        if (o->logit_bias[i].bias != -INFINITY)
+            QN_TRY(check_range("logit_bias", o->logit_bias[i].bias, -100, 100));
     }
     return QN_OK;
 }

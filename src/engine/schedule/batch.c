@@ -85,6 +85,7 @@ static qn_status start(qn_scheduler *s, qn_request *r)
     }
     if (!atomic_load_explicit(&r->admitted_ns, memory_order_relaxed)) {
         r->n_cached = r->n_attached; /* it may be read once the time is set */
+        atomic_store_explicit(&r->n_computed, r->n_cached, memory_order_relaxed);
         atomic_store_explicit(&r->admitted_ns, qn_clock_ns(), memory_order_release);
         s->now.n_prompt_tokens += r->n_prompt;
         s->now.n_cached_tokens += r->n_cached;
@@ -326,6 +327,7 @@ static void count(qn_scheduler *s, int64_t took_ns, int64_t n_prompt_rows)
     s->now.step_buckets[bucket]++;
     s->now.step_ns += took_ns;
     s->now.n_steps++;
+    s->now.n_step_rows += s->n_feeds;
 }
 
 int qn_batch_step(qn_scheduler *s, qn_client *leader)

@@ -9,10 +9,21 @@
 #include "engine/schedule/scheduler_parts.h"
 #include "engine/schedule/speculate.h"
 
-static qn_status note_logprobs(const qn_scheduler *s, const qn_request *r, const float *logits, qn_drawn *d)
+static qn_status note_logprobs(const qn_scheduler *s, const qn_request *r, const float *logits, int is_drawn,
+                               qn_drawn *d)
 {
     qn_logprobs l;
     if (!r->logprobs) return QN_OK;
+    if (r->post_sampling && is_drawn) {
+        qn_sampler_explain(r->sampler, d->id, r->n_top, &d->logprob, d->top, &d->n_top);
+        return QN_OK;
+    }
+    if (r->post_sampling) { /* nothing else could come */
+        d->logprob = 0;
+        d->n_top = r->n_top > 0;
+        if (d->n_top) d->top[0] = (qn_top_logprob){.id = d->id};
+        return QN_OK;
+    }
     QN_TRY(qn_logprobs_read(qn_engine_logits_kernels(s->engine), logits,
                             qn_engine_config(s->engine)->vocab_size, &l));
     d->logprob = (float)qn_logprobs_of(&l, d->id);
@@ -49,7 +60,7 @@ static void draw(const qn_scheduler *s, qn_request *r, const float *logits)
         d->id = forced[n_certain];
     else
         status = draw_id(r, logits, position, &d->id);
-    if (status == QN_OK) status = note_logprobs(s, r, logits, d);
+    if (status == QN_OK) status = note_logprobs(s, r, logits, !is_forced, d);
     if (status == QN_OK && r->form) {
         for (int64_t i = 0; i < n_certain; i++) qn_ring_place(&r->ring, i)->id = forced[i];
         qn_form_take(r->form, n_certain + is_forced);
@@ -79,7 +90,7 @@ static void take_certain_row(const qn_scheduler *s, qn_request *r, int64_t i, co
     int64_t n;
     qn_drawn *d = qn_ring_place(&r->ring, i);
     d->id = qn_form_get_forced(r->form, &n)[i];
-    const qn_status status = note_logprobs(s, r, logits, d);
+    const qn_status status = note_logprobs(s, r, logits, 0, d);
     r->n_noted++;
     if (status == QN_OK) return;
     r->is_bad = status == QN_E_INTERNAL;
@@ -245,6 +256,15 @@ static void name_packed(const qn_scheduler *s, qn_request *r)
     r->message = message;
 }
 
+/* A part of the prompt is computed. */
+static void tell_prompt(qn_scheduler *s, qn_request *r, int64_t length)
+{
+    const int64_t n = length < r->n_prompt ? length : r->n_prompt;
+    if (n <= atomic_load_explicit(&r->n_computed, memory_order_relaxed)) return; /* it began anew */
+    atomic_store_explicit(&r->n_computed, n, memory_order_relaxed);
+    if (r->tells_prompt) qn_batch_touch(s, r->client);
+}
+
 void qn_batch_settle(qn_scheduler *s, qn_request *r)
 {
     r->is_fed = 0;
@@ -259,12 +279,14 @@ void qn_batch_settle(qn_scheduler *s, qn_request *r)
     if (r->is_bad) qn_batch_forget(s, r);
     int64_t n_accepted = r->n_ahead ? r->n_drawn - 1 : 0;
     s->now.n_drafted += r->n_ahead;
+    s->now.n_drafts += r->n_ahead > 0;
     s->now.n_accepted += n_accepted > 0 ? n_accepted : 0;
     qn_request_take_back(r);
     int64_t length = qn_sequence_length(r->sequence);
     qn_admission_count(s, r, r->n_fed);
     if (qn_points_has(s, r, length)) qn_batch_remember(s, r);
     if (length >= r->shared_end) r->shared_end = 0;
+    if (!r->n_generated) tell_prompt(s, r, length);
     if (!r->sampler && length == r->n_ids) qn_batch_end(s, r, QN_END_STOP);
     for (int64_t n = r->n_drawn; n > 0; n--)
         if (!give(s, r, n == 1)) return;

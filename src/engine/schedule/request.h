@@ -74,6 +74,8 @@ struct qn_request {
     /* Of the prompt: its rows of logits are computed, so none of them comes from the prefix tree. Of the owner, the
      * leader's until the first token is published or the request is done; NULL: they are not asked for. */
     qn_prompt_logprobs *prompt_logprobs;
+    int post_sampling;
+    int tells_prompt; /* the client is woken after each part of the prompt */
     qn_draft *
         draft; /* engine/schedule/speculate.h; owned by the request, the leader's. NULL: nothing is guessed */
     int64_t n_draft;     /* most guessed ids of a step */
@@ -96,7 +98,8 @@ struct qn_request {
     char *message;     /* the same; owned by the request */
     int64_t n_cached;  /* ids of the prompt that came from the prefix tree; to be read once admitted_ns is */
     int64_t n_restarts, n_preemptions;
-    atomic_llong n_drafted, n_accepted;               /* guessed ids that were computed, and that came true */
+    atomic_llong n_computed;            /* ids of the prompt that are computed or came from the tree */
+    atomic_llong n_drafted, n_accepted; /* guessed ids that were computed, and that came true */
     atomic_llong submitted_ns, admitted_ns, first_ns; /* by qn_clock_ns; first_ns: of the first token */
     atomic_int is_unwanted;                           /* set by the owner: ends it as a stop string does */
 
