@@ -16,6 +16,9 @@ typedef struct {
 
 typedef struct {
     int skip_special; /* leave special tokens out of the text */
+    /* The ids stand in the middle of a text: a space before the first one stays, and bytes that are a part of a
+     * character are given as they are. */
+    int is_inner;
 } qn_decode_options;
 
 /* Encodes text[0..n_bytes), UTF-8 (QN_E_FORMAT names the offset of a bad byte). options may be NULL.

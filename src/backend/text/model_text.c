@@ -52,7 +52,8 @@ qn_status qn_model_text_decode(const qn_chat_text *text, const char *path, int64
             return qn_fail(QN_E_ARG, "token id %d is outside the vocabulary of %lld", (int)ids[i],
                            (long long)vocab_size);
     qn_buf b = {0};
-    unsigned flags = options->skip_special ? QN_DECODE_SKIP_SPECIAL : 0;
+    const unsigned flags = (options->skip_special ? QN_DECODE_SKIP_SPECIAL : 0) |
+                           (options->is_inner ? QN_DECODE_RAW | QN_DECODE_INNER : 0);
     qn_status status = qn_tokenizer_decode(qn_chat_text_tokenizer(text), ids, (size_t)n_ids, flags, &b);
     size_t n;
     char *bytes = qn_buf_take(&b, &n);

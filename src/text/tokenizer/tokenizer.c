@@ -516,7 +516,8 @@ qn_status qn_token_stream_new(const qn_tokenizer *t, unsigned flags, qn_token_st
     if (!s) return QN_E_NOMEM;
     s->t = t;
     s->flags = flags;
-    qn_status status = qn_decoder_state_new(t->decoder, (flags & QN_DECODE_RAW) != 0, 0, &s->state);
+    qn_status status = qn_decoder_state_new(t->decoder, (flags & QN_DECODE_RAW) != 0,
+                                            (flags & QN_DECODE_INNER) != 0, &s->state);
     if (status != QN_OK) {
         qn_token_stream_free(s);
         return status;

@@ -89,6 +89,7 @@ void qn_token_pair_free(qn_token_pair *pair);
 enum {
     QN_DECODE_SKIP_SPECIAL = 1, /* leave special tokens out */
     QN_DECODE_RAW = 2,          /* bytes as they are, also where they are not UTF-8 */
+    QN_DECODE_INNER = 4,        /* the first id does not begin the text */
 };
 /* Appends the text to *out. Ids without a token bring no text. */
 qn_status qn_tokenizer_decode(const qn_tokenizer *t, const int32_t *ids, size_t n_ids, unsigned flags,
