@@ -99,6 +99,60 @@ static void write_engine(const qn_server *s, qn_buf *b)
                        0.00025, (double)f.step_ns * 1e-9);
 }
 
+/* ---- llama.cpp's names -------------------------------------------------------------------------------- */
+
+/* Tokens a second since the last answer of this route. */
+static double rate(double tokens, double seconds, qn_rate *last)
+{
+    const double n = tokens - last->tokens, s = seconds - last->seconds;
+    *last = (qn_rate){tokens, seconds};
+    return s > 0 ? n / s : 0;
+}
+
+/* What llama.cpp's server tells, for dashboards that know its names. */
+static void write_llama(qn_server *s, qn_buf *b)
+{
+    qn_server_metrics *m = &s->metrics;
+    qn_figures f = {0};
+    if (s->model && qn_model_get_figures(s->model, &f) != QN_OK) f = (qn_figures){0};
+    const double computed = (double)(m->n_prompt_tokens - m->n_cached_tokens),
+                 generated = (double)m->n_generated_tokens;
+    const struct {
+        const char *name, *help;
+        double value;
+    } counters[] =
+        {
+            {"llamacpp:prompt_tokens_total", "Tokens of prompts that were computed.", computed},
+            {"llamacpp:prompt_tokens_cached_total", "Tokens of prompts that came from the cache.",
+             (double)m->n_cached_tokens},
+            {"llamacpp:prompt_seconds_total", "Time of computing prompts.", m->prefill_s},
+            {"llamacpp:tokens_predicted_total", "Tokens generated.", generated},
+            {"llamacpp:tokens_predicted_seconds_total", "Time of generating tokens.", m->decode_s},
+            {"llamacpp:n_decode_total", "Steps of the engine.", (double)f.n_steps},
+            {"llamacpp:n_tokens_max", "Most tokens that a sequence had.", (double)m->n_tokens_max},
+            {"llamacpp:spec_decode_num_draft_tokens_total", "Tokens guessed by speculation.",
+             (double)f.n_drafted},
+            {"llamacpp:spec_decode_num_accepted_tokens_total", "Guessed tokens that were accepted.",
+             (double)f.n_accepted},
+            {"llamacpp:spec_decode_num_drafts_total", "Times that tokens were guessed.", (double)f.n_drafts},
+        },
+      gauges[] = {
+          {"llamacpp:prompt_tokens_seconds", "Tokens of prompts a second, since the last scrape.",
+           rate(computed, m->prefill_s, &m->scraped_prompts)},
+          {"llamacpp:predicted_tokens_seconds", "Generated tokens a second, since the last scrape.",
+           rate(generated, m->decode_s, &m->scraped_tokens)},
+          {"llamacpp:requests_processing", "Requests that are computed.",
+           (double)(s->n_generating - f.n_queued > 0 ? s->n_generating - f.n_queued : 0)},
+          {"llamacpp:requests_deferred", "Requests that wait for a slot.", (double)f.n_queued},
+          {"llamacpp:n_busy_slots_per_decode", "Sequences of a step on average.",
+           f.n_steps ? (double)f.n_step_rows / (double)f.n_steps : 0},
+      };
+    for (size_t i = 0; i < sizeof counters / sizeof *counters; i++)
+        write_counter(b, counters[i].name, counters[i].help, counters[i].value);
+    for (size_t i = 0; i < sizeof gauges / sizeof *gauges; i++)
+        write_gauge(b, gauges[i].name, gauges[i].help, gauges[i].value);
+}
+
 /* The same of a card. */
 static void write_device_memory(const qn_server *s, qn_buf *b)
 {
@@ -171,17 +225,20 @@ void qn_route_metrics(qn_exchange *ex)
 {
     qn_buf b = {0};
     qn_api_error error;
+    char started[64];
+    snprintf(started, sizeof started, "Process-Start-Time-Unix: %lld\r\n", (long long)ex->server->started_s);
     write_server(ex->server, &b);
     write_engine(ex->server, &b);
     write_memory(ex->server, &b);
     write_device_memory(ex->server, &b);
     write_adapters(ex->server, &b);
     write_pins(ex->server, &b);
+    write_llama(ex->server, &b);
     if (b.status != QN_OK) {
         qn_api_fail_status(&error, b.status);
         qn_exchange_fail(ex, &error);
     } else {
-        qn_exchange_reply(ex, 200, "text/plain; version=0.0.4; charset=utf-8", NULL, b.data, b.length);
+        qn_exchange_reply(ex, 200, "text/plain; version=0.0.4; charset=utf-8", started, b.data, b.length);
     }
     qn_buf_free(&b);
 }

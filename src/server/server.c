@@ -227,6 +227,7 @@ qn_status qn_server_run(const qn_server_options *options)
     qn_held_start(&r->held, options->machine_bytes);
     s->held = &r->held;
     s->options = options;
+    s->started_s = (int64_t)time(NULL);
     s->wake.file = -1;
     s->http = (qn_http_server){.options = &options->http,
                                .tables = qn_server_tables,

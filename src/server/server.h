@@ -18,10 +18,20 @@
 #include "server/archive/archive.h"
 #include "server/http/http_options.h"
 
+/* What holds for requests that do not say otherwise. */
+typedef struct {
+    float temperature, top_p, min_p, repeat_penalty; /* negative: the model's own */
+    int32_t top_k;                                   /* the same */
+    uint64_t seed;                                   /* 0: a fresh one for each request */
+    int64_t max_tokens;                              /* 0: the default of the API */
+} qn_server_defaults;
+
 typedef struct {
     qn_http_options http;
-    const char *model_name;     /* what clients call the model */
-    const char *adapter_folder; /* clients with an admin key may load what is in it; NULL: nothing */
+    const char *model_name;             /* what clients call the model */
+    const char *model_file;             /* the last part of its path; NULL: the name */
+    const qn_server_defaults *defaults; /* NULL: none */
+    const char *adapter_folder;         /* clients with an admin key may load what is in it; NULL: nothing */
     const char
         *cache_folder; /* the same of saved prompt caches, which are written there too; NULL: nowhere */
     int allow_template_kwargs;

@@ -287,6 +287,20 @@ def test_pages_that_are_allowed():
         assert s.stop() == 0
 
 
+def test_preflights_of_methods():
+    """GET and POST everywhere, and what else the path takes."""
+    s = Server(fixture(MODEL), "--cors-origin", "https://mill.example")
+    try:
+        for path, methods in (("/v1/chat/completions", "GET, POST"), ("/health", "GET, POST"),
+                              ("/v1/files/file-1", "GET, POST, DELETE"), ("/v1/responses/resp_1", "GET, POST, DELETE"),
+                              ("/responses/resp_1", "GET, POST, DELETE"), ("/v1/responses", "GET, POST")):
+            status, headers, _ = s.request("OPTIONS", path, None, {
+                "Origin": "https://mill.example", "Access-Control-Request-Method": "DELETE"})
+            assert status == 204 and headers["access-control-allow-methods"] == methods, path
+    finally:
+        assert s.stop() == 0
+
+
 def test_preflights_of_sdks():
     """What OpenAI's and Anthropic's SDKs, and what is built on them, ask for in a browser; nothing else is allowed."""
     s = Server(fixture(MODEL), "--cors-origin", "https://mill.example", "--api-key", "k")

@@ -3,6 +3,7 @@
 The models are the mock and small fixtures; one gets tokens that mark a gap.
 """
 import json
+import math
 import os
 import shutil
 
@@ -195,6 +196,56 @@ def test_settings(server):
     assert biased == " ragu" * 8 == ask(server, logit_bias={"2217": 100})["content"]
 
 
+def test_biases(server):
+    """Of ids and of texts, which count for each of their tokens; false keeps a token out for good."""
+    drawn = ask(server, temperature=0, n_predict=40)["content"]
+    (first,) = set(server.post("/tokenize", {"content": " ragu"})[2]["tokens"]) & {2217}
+    assert ask(server, logit_bias=[[" ragu", 100]])["content"] == " ragu" * 8
+    shown = ask(server, logit_bias={" ragu": 100})["generation_settings"]["logit_bias"]
+    assert shown == [{"bias": 100, "token": first}]
+    word = drawn.split()[0]
+    tokens = server.post("/tokenize", {"content": " " + word})[2]["tokens"]
+    for bias in ({" " + word: False}, [[t, False] for t in tokens]):
+        got = ask(server, temperature=0, n_predict=40, logit_bias=bias)
+        assert all(b["bias"] is None for b in got["generation_settings"]["logit_bias"])
+        assert not set(server.post("/tokenize", {"content": got["content"]})[2]["tokens"]) & set(tokens)
+    everything = server.post("/v1/completions", {"prompt": "a", "allowed_token_ids": [98], "logit_bias": {"98": -100}})
+    assert everything[0] == 200
+    ends = ask(server, ignore_eos=True)["generation_settings"]["logit_bias"]
+    assert ends and all(b["bias"] is None for b in ends)
+    assert ask(server)["generation_settings"]["logit_bias"] == []
+
+
+@pytest.mark.parametrize("fields", [
+    {"temperature": 1.0}, {"temperature": 0}, {"temperature": 0.7, "top_k": 4}, {"top_p": 0.6, "min_p": 0.05},
+    {"temperature": 1.3, "repeat_penalty": 1.5, "typical_p": 0.8}, {"mirostat": 2},
+    {"logit_bias": {" ragu": 8}, "top_k": 6}, {"grammar": 'root ::= ("bubi" | "kaju") " x"'}])
+def test_probabilities_after_sampling(server, fields):
+    """They are those of what the chain leaves, and the model's own where the chain does nothing."""
+    got = ask(server, n_probs=10, post_sampling_probs=True, **fields)
+    tokens = got["completion_probabilities"]
+    assert len(tokens) == got["tokens_predicted"]
+    for t in tokens:
+        top = t["top_probs"]
+        assert set(t) == {"id", "token", "bytes", "prob", "top_probs"} and 0 < t["prob"] <= 1
+        assert top == sorted(top, key=lambda p: -p["prob"]) and all(0 < p["prob"] <= 1 for p in top)
+        assert sum(p["prob"] for p in top) < 1 + 1e-5
+        assert len(top) == 10 or sum(p["prob"] for p in top) == pytest.approx(1, abs=1e-5)
+        assert t["id"] not in [p["id"] for p in top] or t["prob"] == next(p["prob"] for p in top if p["id"] == t["id"])
+    if fields == {"temperature": 0}:
+        assert all(t["prob"] == 1 and len(t["top_probs"]) == 1 for t in tokens)
+    if "top_k" in fields:
+        assert all(len(t["top_probs"]) <= fields["top_k"] for t in tokens)
+    own = ask(server, n_probs=10, **fields)["completion_probabilities"]
+    assert [t["id"] for t in own] == [t["id"] for t in tokens]
+    if fields == {"temperature": 1.0}:
+        for a, b in zip(own, tokens):
+            assert math.exp(a["logprob"]) == pytest.approx(b["prob"], rel=1e-4)
+            assert [p["id"] for p in a["top_logprobs"]] == [p["id"] for p in b["top_probs"]]
+    streamed = events(server, n_probs=10, post_sampling_probs=True, **fields)
+    assert sum((e.get("completion_probabilities", []) for e in streamed), []) == tokens
+
+
 def test_response_fields(server):
     names = ["content", "generation_settings/n_predict", "timings/prompt_n", "nothing/here", "content"]
     got = ask(server, response_fields=names)
@@ -208,24 +259,80 @@ def test_response_fields(server):
 
 def test_progress_and_timings(server):
     got = events(server, return_progress=True, timings_per_token=True, prompt="bubi kaju")
-    first, *others = got
-    assert first["content"] == "" and first["prompt_progress"]["processed"] == first["prompt_progress"]["total"] > 0
-    assert all("prompt_progress" not in e for e in others) and all("timings" in e for e in got)
-    assert [e["timings"]["predicted_n"] for e in others][-1] == 8
+    told = [e for e in got if "prompt_progress" in e]
+    others = got[len(told):]
+    assert all(e["content"] == "" for e in told) and all("prompt_progress" not in e for e in others)
+    assert all("timings" in e for e in got) and [e["timings"]["predicted_n"] for e in others][-1] == 8
     assert "timings" not in events(server)[0]
     assert [w["param"] for w in ask(server, return_progress=True)["warnings"]] == ["return_progress"]
+
+
+@pytest.fixture(scope="module")
+def parts():
+    s = Server(fixture("models/llama"), "--chunk", 16, "--cache-limit", 0)
+    yield s
+    assert s.stop() == 0
+
+
+def data_of(text):
+    return [json.loads(line[6:]) for line in text.split("\n") if line.startswith("data: {")]
+
+
+@pytest.mark.parametrize("path, body", [
+    (TEXT, {"n_predict": 3}), ("/v1/completions", {"n_predict": 3}), ("/v1/chat/completions", {"n_predict": 3}),
+    ("/v1/responses", {"max_output_tokens": 3})])
+def test_progress_of_a_prompt_in_parts(parts, path, body):
+    """First what the cache had, then each part, last the whole; times begin at 0. Answers are the same without it."""
+    words = "the mill turns and the wheel turns " * 12
+    body = {**body, "stream": True, "temperature": 0, **(
+        {"input": words} if "responses" in path else {"messages": [{"role": "user", "content": words}]}
+        if "chat" in path else {"prompt": words})}
+    for _ in range(20):  # parts that are computed faster than they are sent make one event
+        asked = data_of(parts.post(path, {**body, "return_progress": True, "timings_per_token": True})[2])
+        told = [e for e in asked if "prompt_progress" in e]
+        steps = [e["prompt_progress"] for e in told]
+        if len(steps) > 3:
+            break
+    assert len(steps) > 3 and len({p["total"] for p in steps}) == 1 and {p["cache"] for p in steps} == {0}
+    done = [p["processed"] for p in steps]
+    assert done[0] == 0 and done == sorted(set(done)) and done[-1] == steps[0]["total"]
+    timed = [e["timings"] for e in asked if "timings" in e]
+    assert timed[-1]["predicted_n"] == 3 and timed[-1]["prompt_n"] == done[-1]
+    assert timed[-1]["predicted_per_second"] == pytest.approx(2e3 / timed[-1]["predicted_ms"])
+    if path == TEXT:
+        first = told[0]["timings"]
+        assert first["prompt_n"] == first["prompt_ms"] == first["predicted_n"] == first["predicted_ms"] == 0
+        times = [e["timings"]["prompt_ms"] for e in told]
+        assert times == sorted(times) and times[-1] > 0
+    plain = data_of(parts.post(path, body)[2])
+    assert not any("prompt_progress" in e for e in plain) and not any("timings" in e for e in plain[:-1])
+
+    def said(events):
+        return [json.dumps(e.get("choices", e.get("content", e.get("delta")))) for e in events
+                if "prompt_progress" not in e]
+
+    assert said(asked) == said(plain)
+
+
+def test_rates_without_a_decode_step(server):
+    """The first token comes of the prompt's own logits."""
+    one = ask(server, n_predict=1)["timings"]
+    assert one["predicted_n"] == 1 and one["predicted_per_second"] == one["predicted_per_token_ms"] == 0
 
 
 def test_reported_and_refused(server):
     for name in ("id_slot", "slot_id", "n_cache_reuse", "n_keep", "n_indent", "t_max_prompt_ms", "t_max_predict_ms"):
         assert [w["param"] for w in ask(server, **{name: 1})["warnings"]] == [name]
         assert [w["param"] for w in events(server, **{name: 1})[-1]["warnings"]] == [name]
-    for name, value in (("n_discard", 1), ("min_keep", 2), ("post_sampling_probs", True), ("lora", [{"id": 0}]),
+    for name, value in (("n_discard", 1), ("min_keep", 2), ("post_sampling_probs", 1), ("lora", [{"id": 0}]),
                         ("image_data", [{}]), ("preserved_tokens", ["a"]), ("grammar", "root ::= ("),
                         ("n_predict", "x"), ("n_predict", -3), ("n_probs", 21), ("n_probs", -1),
                         ("seed", 1.5), ("samplers", "kfyp"), ("samplers", ["nothing"]), ("temperature", -1),
                         ("response_fields", "x"), ("response_fields", [1]), ("stream", 1), ("stop", [1]),
-                        ("logit_bias", [["a", 1]]), ("n_cmpl", 0), ("mystery", 1), ("input_prefix", "a"),
+                        ("logit_bias", [["a", 101]]), ("logit_bias", [["", 1]]), ("logit_bias", {"a": True}),
+                        ("logit_bias", [[True, 1]]), ("logit_bias", [["x" * 2000, 1]]), ("logit_bias", "a"),
+                        ("logit_bias", [[32000, 1]]), ("logit_bias", [[-1, 1]]), ("logit_bias", [["a"]]),
+                        ("n_cmpl", 0), ("mystery", 1), ("input_prefix", "a"),
                         ("return_tokens", 1), ("sse_ping_interval", "x"), ("model", 5)):
         assert refused(server, 400, name, name, prompt="a", **{name: value}) == "invalid_request_error"
     assert refused(server, 400, "no name of a type", "json_schema", prompt="a", json_schema={"type": 5})
@@ -256,7 +363,9 @@ def test_completions(server):
     body = {"prompt": "Hello", "n_probs": 1, "stream": True, "max_tokens": 2}
     assert "completion_probabilities" in server.post("/completions", body)[2]
     assert server.post("/completions", {"prompt": "n_predict", "max_tokens": 1})[2]["object"] == "text_completion"
-    status, _, got = server.post("/v1/completions", {"prompt": "Hello", "n_predict": 8})
+    same_limit = {"prompt": "Hello", "n_predict": 8, "seed": 1}
+    assert server.post("/v1/completions", same_limit)[2]["choices"][0]["text"] == own["content"]
+    status, _, got = server.post("/v1/completions", {**same_limit, "max_tokens": 7})
     assert status == 400 and got["error"]["param"] == "n_predict"
     for body in (b"{", b"[]", b"", {"prompt": "a", "mystery": 1}):
         assert server.post("/completions", body)[0] == 400

@@ -32,6 +32,7 @@ typedef struct {
     const char *prompt_cache;
     int keeps; /* the prompt cache may be written: qn_prompt_cache_load */
     const char *model_name, *key_file, *admin_key_file, *adapter_folder, *cache_folder;
+    qn_server_defaults defaults;
     int32_t port, parallel, max_queue, read_timeout_s;
     double ping_s;
     qn_arg_list listen, keys, hosts, origins;
@@ -97,6 +98,17 @@ static const qn_arg serve_args[] = {
      "load the state of earlier prompts from FILE at the start, and save it there at the end; POST "
      "/prompt-cache "
      "saves it too"},
+    {"--temp", 0, QN_ARG_FLOAT, AT(defaults.temperature), 0, 100, "T",
+     "temperature of requests that set none (default: the model's, else 1)"},
+    {"--top-p", 0, QN_ARG_FLOAT, AT(defaults.top_p), 0, 1, "P", "top_p of requests that set none"},
+    {"--top-k", 0, QN_ARG_INT32, AT(defaults.top_k), 0, INT32_MAX, "K", "top_k of requests that set none"},
+    {"--min-p", 0, QN_ARG_FLOAT, AT(defaults.min_p), 0, 1, "P", "min_p of requests that set none"},
+    {"--repeat-penalty", 0, QN_ARG_FLOAT, AT(defaults.repeat_penalty), 0.01, 100, "R",
+     "repeat_penalty of requests that set none"},
+    {"--seed", 0, QN_ARG_UINT64, AT(defaults.seed), 0, 0, "N",
+     "seed of requests that set none; 0 (default): a new seed for each request"},
+    {"--max-tokens", 'n', QN_ARG_INT64, AT(defaults.max_tokens), 0, INT32_MAX, "N",
+     "maximum new tokens of requests that set no limit (default 0: as their API says)"},
     {"--store", 0, QN_ARG_TEXT, AT(store), 0, 0, "DIR",
      "keep responses, files and batches in DIR (made if it is missing), each for the API key that made it; "
      "without this "
@@ -167,14 +179,15 @@ static void say(void *user, const char *url)
     qn_buf_free(&b);
 }
 
-/* "dir/model-Q4.gguf/" -> "model-Q4"; into name. */
-static void name_model(const char *path, qn_buf *name)
+/* "dir/model-Q4.gguf/" -> "model-Q4.gguf", and without the ending "model-Q4". */
+static void name_model(const char *path, qn_buf *file, qn_buf *name)
 {
     static const char *const endings[] = {".gguf", ".safetensors"};
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
     size_t begin = n;
     while (begin && path[begin - 1] != '/') begin--;
+    qn_buf_append(file, path + begin, n - begin);
     for (size_t i = 0; i < 2; i++) {
         size_t length = strlen(endings[i]);
         if (n - begin > length && memcmp(path + n - length, endings[i], length) == 0) n -= length;
@@ -199,16 +212,18 @@ int qn_cmd_serve(int argc, char **argv)
 {
     static const char *const loopback[] = {"127.0.0.1"};
     qn_device_info machine = {0};
-    serve_options o = {.port = 8080,
-                       .max_queue = QUEUE,
-                       .read_timeout_s = READ_TIMEOUT_MS / 1000,
-                       .ping_s = PING_S,
-                       .store_bytes = store_bytes_max,
-                       .store_days = STORE_DAYS,
-                       .file_bytes = file_bytes_max,
-                       .body_max_bytes = body_bytes_max};
+    serve_options o = {
+        .port = 8080,
+        .max_queue = QUEUE,
+        .read_timeout_s = READ_TIMEOUT_MS / 1000,
+        .ping_s = PING_S,
+        .defaults = {.temperature = -1, .top_p = -1, .min_p = -1, .repeat_penalty = -1, .top_k = -1},
+        .store_bytes = store_bytes_max,
+        .store_days = STORE_DAYS,
+        .file_bytes = file_bytes_max,
+        .body_max_bytes = body_bytes_max};
     const char *keys[2 * KEYS_MAX];
-    qn_buf key_text = {0}, admin_text = {0}, name = {0};
+    qn_buf key_text = {0}, admin_text = {0}, name = {0}, file = {0};
     size_t n_keys = 0, n_admin_keys = 0;
     int n, code;
     if (qn_args_parse(&qn_serve_spec, &o, argc, argv, &o.path, &n, &code)) return code;
@@ -235,10 +250,10 @@ int qn_cmd_serve(int argc, char **argv)
     qn_status status = o.key_file ? read_keys(o.key_file, &key_text, keys, &n_keys) : QN_OK;
     if (status == QN_OK && o.admin_key_file)
         status = read_keys(o.admin_key_file, &admin_text, keys + n_keys, &n_admin_keys);
-    if (status == QN_OK && !o.model_name) {
-        name_model(strcmp(o.path, QN_SEED) ? o.path : "seed", &name);
-        status = name.status;
-        o.model_name = name.data;
+    if (status == QN_OK) {
+        name_model(strcmp(o.path, QN_SEED) ? o.path : "seed", &file, &name);
+        status = name.status != QN_OK ? name.status : file.status;
+        if (!o.model_name) o.model_name = name.data;
     }
     o.load.o.parallel_slots = o.parallel                ? o.parallel
                               : o.load.o.parallel_slots ? o.load.o.parallel_slots
@@ -262,6 +277,8 @@ int qn_cmd_serve(int argc, char **argv)
                                  .model_name = o.model_name,
                                  .adapter_folder = o.adapter_folder,
                                  .cache_folder = o.cache_folder,
+                                 .model_file = file.data,
+                                 .defaults = &o.defaults,
                                  .allow_template_kwargs = !o.no_template_kwargs,
                                  .strict_model = o.strict_model,
                                  .lenient = o.lenient,
@@ -287,5 +304,6 @@ int qn_cmd_serve(int argc, char **argv)
     qn_buf_free(&key_text);
     qn_buf_free(&admin_text);
     qn_buf_free(&name);
+    qn_buf_free(&file);
     return code;
 }

@@ -167,6 +167,14 @@ static void note_token(qn_completion *c, qn_completion_choice *choice)
     choice->last_token_ns = now;
 }
 
+static void note_times(qn_server_metrics *m, const qn_generation_stats *stats)
+{
+    const int64_t n = stats->n_prompt_tokens + stats->n_generated_tokens;
+    m->prefill_s += stats->prefill_ms * 1e-3;
+    m->decode_s += stats->decode_ms * 1e-3;
+    if (n > m->n_tokens_max) m->n_tokens_max = n;
+}
+
 static void note_end(qn_completion *c, qn_completion_choice *choice, const qn_token *token)
 {
     const qn_end end = token->end;
@@ -188,6 +196,7 @@ static void note_end(qn_completion *c, qn_completion_choice *choice, const qn_to
         c->n_cached_tokens += stats.n_cached_tokens;
     }
     if (!c->request.only_prompt) c->n_generated_tokens += stats.n_generated_tokens;
+    note_times(&c->ex->server->metrics, &stats);
     c->n_reasoning_tokens += choice->n_reasoning_tokens;
 }
 
@@ -215,11 +224,48 @@ static qn_status say_prompt(const qn_completion *c, qn_completion_choice *choice
     return qn_said_status(&choice->said);
 }
 
+static void send_bytes(qn_completion *c, const qn_buf *written)
+{
+    if (written->status == QN_OK)
+        qn_exchange_send(c->ex, written->data, written->length);
+    else
+        fail_status(c, written->status);
+}
+
+static void send_progress(qn_completion *c, qn_completion_choice *choice, int64_t n_done,
+                          const qn_generation_stats *stats)
+{
+    const qn_prompt_progress progress = {stats->n_prompt_tokens, stats->n_cached_tokens, n_done,
+                                         n_done > stats->n_cached_tokens ? stats->prefill_ms : 0};
+    qn_buf b = {0};
+    choice->has_progress = 1;
+    choice->n_done = n_done;
+    c->dialect->write_progress(c, choice, &progress, &b);
+    send_bytes(c, &b);
+    qn_buf_free(&b);
+}
+
+/* Tells what is new of a choice's prompt. is_whole: its first token is there. */
+static void note_progress(qn_completion *c, qn_completion_choice *choice, int is_whole)
+{
+    qn_generation_stats stats;
+    if (!c->request.wants_progress || !c->request.stream || !c->dialect->write_progress || choice->n_tokens)
+        return;
+    if (qn_generation_get_stats(choice->generation, &stats) != QN_OK) return;
+    const int64_t n_done = is_whole ? stats.n_prompt_tokens : stats.n_computed_tokens;
+    if (!is_whole && !n_done && stats.queue_ms <= 0) return; /* it waits for its turn */
+    if (!choice->has_progress) send_progress(c, choice, stats.n_cached_tokens, &stats);
+    if (c->phase == QN_COMPLETION_RUNNING && n_done > choice->n_done)
+        send_progress(c, choice, n_done, &stats);
+}
+
 /* One event of a choice. Returns QN_OK and *is_there 0 when there is none yet. */
 static qn_status poll_choice(qn_completion *c, qn_completion_choice *choice, int *is_there)
 {
     qn_token token;
     QN_TRY(qn_generation_poll(choice->generation, &token, is_there));
+    note_progress(c, choice, *is_there);
+    if (c->phase != QN_COMPLETION_RUNNING) *is_there = 0;
     if (!*is_there) return QN_OK;
     if (token.end == QN_END_CANCELLED && !choice->is_cut)
         return qn_fail(QN_E_CANCELLED, "the request was cancelled");
@@ -243,14 +289,6 @@ static qn_status poll_choice(qn_completion *c, qn_completion_choice *choice, int
         choice->n_reasoning_tokens++;
     if (token.end != QN_END_NONE) note_end(c, choice, &token);
     return QN_OK;
-}
-
-static void send_bytes(qn_completion *c, const qn_buf *written)
-{
-    if (written->status == QN_OK)
-        qn_exchange_send(c->ex, written->data, written->length);
-    else
-        fail_status(c, written->status);
 }
 
 static void finish(qn_completion *c);

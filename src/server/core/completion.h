@@ -21,6 +21,8 @@ struct qn_completion_choice {
     int n_calls;
     int is_cut; /* after the one call that it may have */
     int64_t n_tokens, last_token_ns;
+    int has_progress; /* some was written; n_done: of the last */
+    int64_t n_done;
     int64_t n_reasoning_tokens; /* after which the answer was in its reasoning */
     qn_finish finish;
     /* Once it has ended: how; the stop string, borrowed of the request, or NULL; the stop id, or -1. */

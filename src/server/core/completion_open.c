@@ -312,6 +312,7 @@ static int open_choice(opening *o, size_t i)
     options.n_draft = c->ex->server->options->n_draft;
     options.notify = notify;
     options.notify_user = &c->ready;
+    options.notify_prompts = c->request.wants_progress && c->request.stream && c->dialect->write_progress;
     qn_status status =
         qn_generation_open(c->ex->server->model, &o->one.prompt, &options, &choice->generation);
     if (status != QN_OK) return fail_open(o, status);

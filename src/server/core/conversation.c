@@ -71,7 +71,7 @@ static int find_end(const qn_api_request *r, int *continue_final, qn_api_error *
     *continue_final = r->continue_final >= 0         ? r->continue_final
                       : r->add_generation_prompt > 0 ? 0
                                                      : is_answer;
-    if (!*continue_final && r->add_generation_prompt == 0)
+    if (!*continue_final && r->add_generation_prompt == 0 && !r->is_only_shown)
         return qn_api_fail(error, 400, "unsupported_parameter", "add_generation_prompt",
                            "add_generation_prompt must be true unless the last message is continued");
     if (!*continue_final || !json_array_size(json_object_get(message, "tool_calls"))) return 0;
@@ -105,6 +105,15 @@ static int fit(const qn_server *s, qn_api_request *r, int continue_final, qn_cha
     return refused;
 }
 
+/* The text of the chat ends behind its last message. */
+static int leave_open(qn_chat_prompt *out, qn_api_error *error)
+{
+    if (!out->chat.variables) out->chat.variables = json_object();
+    return json_object_set_new(out->chat.variables, "add_generation_prompt", json_false()) == 0
+               ? 0
+               : qn_api_fail_status(error, qn_fail_nomem(0));
+}
+
 int qn_chat_prompt_write(const qn_server *s, qn_api_request *r, qn_chat_prompt *out, qn_api_error *error)
 {
     int continue_final = 0, refused = find_end(r, &continue_final, error);
@@ -120,6 +129,8 @@ int qn_chat_prompt_write(const qn_server *s, qn_api_request *r, qn_chat_prompt *
                               .continue_final = continue_final,
                               .images = r->pictures,
                               .n_images = r->n_pictures};
+    if (!refused && r->is_only_shown && r->add_generation_prompt == 0 && !continue_final)
+        refused = leave_open(out, error);
     return refused;
 }
 

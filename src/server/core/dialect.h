@@ -13,6 +13,11 @@ typedef struct qn_completion qn_completion;
 typedef struct qn_completion_choice qn_completion_choice;
 typedef struct qn_dialect qn_dialect;
 
+typedef struct {
+    int64_t n_total, n_cached, n_done; /* tokens of the prompt; n_done: with the cached ones */
+    double ms;                         /* of computing */
+} qn_prompt_progress;
+
 struct qn_dialect {
     /* Which dialect a body is of, where a path has several. NULL: this one. */
     const qn_dialect *(*choose)(const char *text, size_t n);
@@ -42,6 +47,10 @@ struct qn_dialect {
     /* What choice->said has, after each token. Returns 1: all of it is written, or needs not be, and is
      * forgotten; 0: it stays, and comes again together with what is said next. */
     int (*write_delta)(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
+    /* How much of the choice's prompt is computed, for a stream with return_progress: first what the cache had, then
+     * each part, last the whole. NULL: the dialect does not say. */
+    void (*write_progress)(const qn_completion *c, const qn_completion_choice *choice,
+                           const qn_prompt_progress *progress, qn_buf *out);
     /* Why the choice ended, behind its last delta. */
     void (*write_finish)(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
     /* Once, when all choices have ended, or at once where nothing is asked. */

@@ -14,6 +14,11 @@ typedef struct {
     double sum_s;
 } qn_histogram;
 
+/* What a rate was last computed from. */
+typedef struct {
+    double tokens, seconds;
+} qn_rate;
+
 typedef struct {
     struct {
         const char *route; /* static storage */
@@ -25,6 +30,9 @@ typedef struct {
     int64_t n_look_aheads;                     /* that were computed to their end */
     int64_t n_batch_answers, n_batch_failures; /* lines of batches that are stored */
     int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens;
+    int64_t n_tokens_max;       /* of a sequence, with its prompt */
+    double prefill_s, decode_s; /* of all sequences */
+    qn_rate scraped_prompts, scraped_tokens;
     qn_histogram first_token, between_tokens, queue, whole;
 } qn_server_metrics;
 

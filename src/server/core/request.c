@@ -120,6 +120,7 @@ void qn_api_request_set_options(qn_api_request *r, const qn_api_request_limits *
 {
     qn_generate_options *o = &r->o;
     r->takes_pictures = limits->takes_pictures;
+    if (!r->max_tokens && !r->only_prompt) r->max_tokens = limits->default_max_tokens;
     o->max_tokens = r->max_tokens < 0 ? 0 : r->max_tokens; /* the library's "up to the context" */
     o->temperature = (float)(r->temperature >= 0                ? r->temperature
                              : limits->default_temperature >= 0 ? limits->default_temperature
@@ -158,12 +159,16 @@ void qn_api_request_set_options(qn_api_request *r, const qn_api_request_limits *
     o->prompt_logprobs = is_echo || r->prompt_logprobs >= 0;
     o->n_prompt_top_logprobs = is_echo ? (int32_t)r->top_logprobs : 0;
     if (r->prompt_logprobs > o->n_prompt_top_logprobs) o->n_prompt_top_logprobs = (int32_t)r->prompt_logprobs;
+    o->post_sampling = r->post_sampling && r->logprobs;
     o->stop_strings = r->stop;
     o->n_stop_strings = r->n_stop;
     o->stop_ids = r->stop_ids;
     o->n_stop_ids = r->n_stop_ids;
     /* 0 asks the library for a fresh seed; of a client it is a seed like any other. */
-    if (r->has_seed) o->seed = r->seed ? (uint64_t)r->seed : UINT64_C(0x9e3779b97f4a7c15);
+    if (r->has_seed)
+        o->seed = r->seed ? (uint64_t)r->seed : UINT64_C(0x9e3779b97f4a7c15);
+    else
+        o->seed = limits->default_seed;
 }
 
 void qn_api_request_free(qn_api_request *r)
@@ -183,6 +188,7 @@ void qn_api_request_free(qn_api_request *r)
     qn_buf_free(&r->warnings);
     qn_buf_free(&r->ids);
     qn_buf_free(&r->allowed_ids);
+    qn_buf_free(&r->end_ids);
     if (r->held_bytes) qn_held_give(r->held, r->held_bytes);
     r->held_bytes = 0;
 }

@@ -34,6 +34,8 @@ typedef struct {
     int32_t default_top_k;
     int allow_template_kwargs;
     float default_min_p, default_typical_p, default_repeat_penalty; /* 0: the model names none */
+    uint64_t default_seed;                                          /* 0: a fresh one */
+    int64_t default_max_tokens;                                     /* 0: as the API has it */
     const qn_ids *default_bad_ids;
     size_t n_default_bad_ids;
     int64_t context_size;
@@ -70,6 +72,7 @@ typedef struct {
     int64_t ping_ms; /* of silence before a comment; 0: none; -1: not given */
     int logprobs;
     int64_t top_logprobs;
+    int post_sampling;      /* log-probabilities are those after sampling */
     const json_t *messages; /* of a chat, as sent; NULL: it is none */
     const json_t *system;   /* of a dialect that has it apart: what stands before the messages, as sent */
     json_t *chat;           /* owned: the same as chat templates take them (message.h). NULL: not made yet */
@@ -94,6 +97,7 @@ typedef struct {
     int keep_whole, no_whole; /* no_whole: places alone count */
     int64_t keep_ttl_ms;      /* of the whole prompt, and of places without a time; 0: not given */
     int continue_final, add_generation_prompt; /* chat; -1: not given */
+    int is_only_shown;                         /* the chat is rendered, and not answered */
     int plain_reasoning;                       /* what the model thinks stays in its text */
     const json_t *prompt;                      /* a prompt or several, no chat, whatever the dialect */
     int special;                               /* special tokens in texts of `prompt` are recognised */
@@ -134,7 +138,7 @@ typedef struct {
     qn_buf warnings; /* JSON objects {"param", "message"}, with commas; empty: none */
     /* As sent; `o` is made of these at the end. */
     double temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
-    int64_t max_tokens, max_completion_tokens; /* 0: not given; -1: no limit */
+    int64_t max_tokens, max_completion_tokens, n_predict; /* 0: not given; -1: no limit */
     int64_t top_k, seed;
     int has_seed, cache_prompt;
     const char *stop[QN_REQUEST_STOP_MAX];
@@ -143,6 +147,7 @@ typedef struct {
     size_t n_stop_ids;
     qn_logit_bias bias[QN_REQUEST_BIAS_MAX];
     size_t n_bias;
+    const json_t *bias_sent; /* of a dialect that takes texts too, which need the tokenizer. NULL: none */
     /* Of steps of the chain; 0: the library's default, but -1 of the windows, which 0 turns off. */
     double typical_p, top_n_sigma, xtc_probability, xtc_threshold, dynatemp_range, dynatemp_exponent;
     double mirostat_tau, mirostat_eta, dry_multiplier, dry_base;
@@ -155,6 +160,7 @@ typedef struct {
     qn_ids
         bad_ids[QN_REQUEST_BAD_WORDS_MAX]; /* their ids lie one behind the other in `ids` until `o` is made */
     qn_buf ids, allowed_ids;               /* int32_t */
+    qn_buf end_ids; /* the same, of a dialect that shows them: with ignore_eos the model's own stop ids */
 } qn_api_request;
 
 /* Nothing is asked yet: the defaults. */

@@ -34,6 +34,7 @@ struct qn_server {
     qn_model_info info;
     qn_chat_traits traits;             /* of the model's chat template; set before model is */
     int64_t created_s;                 /* when the model was loaded, by the calendar */
+    int64_t started_s;                 /* when the server began */
     struct qn_look_ahead *look_aheads; /* that are pending, the oldest first */
     int64_t n_generating;              /* choices of requests that are computed or wait for it */
     int64_t n_look_aheads;             /* that are not freed */

@@ -3,6 +3,8 @@
 #ifndef QN_SERVER_HTTP_API_ERROR_H
 #define QN_SERVER_HTTP_API_ERROR_H
 
+#include <stdint.h>
+
 #include "base/buf.h"
 #include "base/status.h"
 
@@ -13,6 +15,8 @@ typedef struct {
     char message[1024];
     const char *allow; /* 405: the methods that are. Static storage */
     int retry_after_s; /* 0: it does not help, or nobody knows */
+    /* Of a prompt that is too long: its tokens, and those of the context. 0: another error. */
+    int64_t n_prompt_tokens, n_ctx;
 } qn_api_error;
 
 /* Fills *e; returns the HTTP status. code and param may be NULL. */

@@ -190,7 +190,7 @@ static void write_head(qn_exchange *ex, int status, const char *type, const char
     if (ex->table && ex->table->id_header) qn_buf_printf(&b, "%s: %s\r\n", ex->table->id_header, ex->id);
     if (type) qn_buf_printf(&b, "content-type: %s\r\n", type);
     if (headers) qn_buf_puts(&b, headers);
-    qn_guard_write_cors(c->server, &c->http, &b);
+    qn_guard_write_cors(c->server, &c->http, ex->allowed, &b);
     if (ex->is_chunked)
         qn_buf_puts(&b, "transfer-encoding: chunked\r\n");
     else if (length >= 0)
@@ -411,6 +411,7 @@ static int check_head(qn_connection *c, qn_exchange *ex, qn_api_error *error)
         qn_route_find(c->server->tables, c->server->n_tables, h->method, h->path, ex->path, sizeof ex->path);
     ex->is_head = strcmp(h->method, "HEAD") == 0;
     ex->route = found.route;
+    ex->allowed = found.allowed;
     snprintf(ex->query, sizeof ex->query, "%s", h->query);
     if (found.table) ex->table = found.table;
     int is_preflight = c->server->options->n_cors_origins && strcmp(h->method, "OPTIONS") == 0 && found.table;

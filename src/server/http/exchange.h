@@ -29,6 +29,7 @@ struct qn_exchange {
     qn_connection *connection;    /* NULL: the client is gone, or has its answer */
     const qn_route *route;        /* NULL: none was found */
     const qn_route_table *table;  /* that has the path, or the first: it writes the errors */
+    const char *allowed;          /* without a route: the methods of the path. NULL: none */
     uint64_t number;              /* random */
     char id[32];                  /* "req_..." and the number */
     char path[160];               /* as the table of routes writes it, cut */

@@ -129,11 +129,13 @@ static void write_allowed_headers(const char *asked, qn_buf *headers)
     qn_buf_puts(headers, "\r\n");
 }
 
-/* What a browser asks before it sends a page's request. */
-static void write_preflight(const qn_http *h, int is_named, qn_buf *headers)
+/* What a browser asks before it sends a page's request. Pages may use GET and POST on any path that a browser lets
+ * them call; other methods are listed where the path takes them. */
+static void write_preflight(const qn_http *h, int is_named, const char *methods, qn_buf *headers)
 {
     const char *private_network = qn_http_get(h, "access-control-request-private-network");
-    qn_buf_puts(headers, "access-control-allow-methods: GET, POST\r\n");
+    qn_buf_printf(headers, "access-control-allow-methods: GET, POST%s\r\n",
+                  methods && strstr(methods, "DELETE") ? ", DELETE" : "");
     write_allowed_headers(qn_http_get(h, "access-control-request-headers"), headers);
     /* Chromium caps this at two hours. */
     qn_buf_puts(headers, "access-control-max-age: 7200\r\n");
@@ -142,7 +144,7 @@ static void write_preflight(const qn_http *h, int is_named, qn_buf *headers)
         qn_buf_puts(headers, "access-control-allow-private-network: true\r\n");
 }
 
-void qn_guard_write_cors(const qn_http_server *s, const qn_http *h, qn_buf *headers)
+void qn_guard_write_cors(const qn_http_server *s, const qn_http *h, const char *methods, qn_buf *headers)
 {
     const char *origin = qn_http_get(h, "origin");
     const int is_preflight = h->method && strcmp(h->method, "OPTIONS") == 0;
@@ -155,7 +157,7 @@ void qn_guard_write_cors(const qn_http_server *s, const qn_http *h, qn_buf *head
             "access-control-allow-origin: %s\r\n"
             "access-control-expose-headers: x-request-id, request-id, retry-after\r\nvary: origin%s\r\n",
             allowed, is_preflight ? ", access-control-request-headers" : "");
-        if (is_preflight) write_preflight(h, is_named, headers);
+        if (is_preflight) write_preflight(h, is_named, methods, headers);
         return;
     }
 }

@@ -12,9 +12,9 @@ int qn_guard_check(const qn_http_server *s, const qn_http *h, const qn_route *ro
                    qn_api_error *error);
 /* The header lines that let the page of an allowed origin read the answer, and of a preflight those that let
  * it send its request; nothing for others. Of the headers that a preflight asks for only known ones are
- * allowed.
+ * allowed. methods: those of the path, "GET, HEAD, DELETE"; NULL: the path has none, or was not looked for.
  */
-void qn_guard_write_cors(const qn_http_server *s, const qn_http *h, qn_buf *headers);
+void qn_guard_write_cors(const qn_http_server *s, const qn_http *h, const char *methods, qn_buf *headers);
 /* Compares in a time that depends on the length of b alone. */
 int qn_guard_same(const char *a, const char *b);
 

@@ -1,5 +1,6 @@
 #include "server/llama/completion_write.h"
 
+#include <math.h>
 #include <quern/tokenizer.h>
 #include <string.h>
 
@@ -10,32 +11,6 @@
 
 /* ---- members ------------------------------------------------------------------------------------------- */
 
-static double per_second(int64_t n, double ms)
-{
-    return ms > 0 ? (double)n * 1000 / ms : 0;
-}
-
-static void put_timings(const qn_generation_stats *s, qn_buf *out)
-{
-    const int64_t n_prompt = s->n_prompt_tokens - s->n_cached_tokens, n = s->n_generated_tokens;
-    qn_json_key(out, "timings");
-    qn_json_open(out, '{');
-    qn_json_put_int(out, "cache_n", s->n_cached_tokens);
-    qn_json_put_int(out, "prompt_n", n_prompt);
-    qn_json_put_real(out, "prompt_ms", s->prefill_ms);
-    qn_json_put_real(out, "prompt_per_token_ms", n_prompt ? s->prefill_ms / (double)n_prompt : 0);
-    qn_json_put_real(out, "prompt_per_second", per_second(n_prompt, s->prefill_ms));
-    qn_json_put_int(out, "predicted_n", n);
-    qn_json_put_real(out, "predicted_ms", s->decode_ms);
-    qn_json_put_real(out, "predicted_per_token_ms", n ? s->decode_ms / (double)n : 0);
-    qn_json_put_real(out, "predicted_per_second", per_second(n, s->decode_ms));
-    if (s->n_drafted_tokens) {
-        qn_json_put_int(out, "draft_n", s->n_drafted_tokens);
-        qn_json_put_int(out, "draft_n_accepted", s->n_accepted_tokens);
-    }
-    qn_json_close(out, '}');
-}
-
 static void put_tokens(const qn_said *said, int is_wanted, qn_buf *out)
 {
     qn_json_key(out, "tokens");
@@ -45,11 +20,39 @@ static void put_tokens(const qn_said *said, int is_wanted, qn_buf *out)
     qn_json_close(out, ']');
 }
 
+static void put_probability(const qn_model *model, int32_t id, float logprob, qn_buf *out)
+{
+    qn_write_open_token(model, id, NULL, 1, out);
+    qn_json_put_exact(out, "prob", exp((double)logprob));
+}
+
+/* What tokens were drawn from: probabilities after the sampler chain. */
+static void put_sampled(const qn_model *model, const qn_said *said, qn_buf *out)
+{
+    qn_json_open(out, '[');
+    for (size_t i = 0; i < qn_said_count_tokens(said); i++) {
+        const qn_said_token t = qn_said_get_token(said, i);
+        put_probability(model, t.id, t.logprob, out);
+        qn_json_key(out, "top_probs");
+        qn_json_open(out, '[');
+        for (int32_t k = 0; k < t.n_top; k++) {
+            put_probability(model, t.top[k].id, t.top[k].logprob, out);
+            qn_json_close(out, '}');
+        }
+        qn_json_close(out, ']');
+        qn_json_close(out, '}');
+    }
+    qn_json_close(out, ']');
+}
+
 static void put_probabilities(const qn_completion *c, const qn_said *said, qn_buf *out)
 {
     if (!c->request.logprobs || !qn_said_count_tokens(said)) return;
     qn_json_key(out, "completion_probabilities");
-    qn_write_tokens(c->ex->server->model, said, 0, 1, out);
+    if (c->request.post_sampling)
+        put_sampled(c->ex->server->model, said, out);
+    else
+        qn_write_tokens(c->ex->server->model, said, 0, 1, out);
 }
 
 /* The prompt of a choice, as a text. */
@@ -125,7 +128,7 @@ static void close_last(const qn_completion *c, const qn_completion_choice *choic
     qn_json_put_bool(out, "truncated", is_full);
     qn_json_put_text(out, "stop_type", stop_type(choice));
     qn_json_put_text(out, "stopping_word", choice->stop_string ? choice->stop_string : "");
-    put_timings(&stats, out);
+    qn_write_timings(&stats, out);
     qn_write_warnings(r, out);
     qn_json_close(out, '}');
 }
@@ -209,9 +212,9 @@ void qn_llama_write_begin(const qn_completion *c, const qn_completion_choice *ch
     (void)c, (void)choice, (void)out; /* the first event has text, or progress */
 }
 
-/* An event that is not the last of its choice. */
+/* An event that is not the last of its choice: something said, or progress. */
 static void put_event(const qn_completion *c, const qn_completion_choice *choice, const qn_said *said,
-                      qn_buf *out)
+                      const qn_prompt_progress *progress, qn_buf *out)
 {
     qn_generation_stats stats = {0};
     if (qn_generation_get_stats(choice->generation, &stats) != QN_OK) stats.n_prompt_tokens = 0;
@@ -221,16 +224,12 @@ static void put_event(const qn_completion *c, const qn_completion_choice *choice
     qn_json_put_int(&event, "tokens_predicted", choice->n_tokens);
     qn_json_put_int(&event, "tokens_evaluated", stats.n_prompt_tokens);
     if (said) put_probabilities(c, said, &event);
-    if (!said) {
-        qn_json_key(&event, "prompt_progress");
-        qn_json_open(&event, '{');
-        qn_json_put_int(&event, "total", stats.n_prompt_tokens);
-        qn_json_put_int(&event, "cache", stats.n_cached_tokens);
-        qn_json_put_int(&event, "processed", stats.n_prompt_tokens);
-        qn_json_put_int(&event, "time_ms", (int64_t)stats.prefill_ms);
-        qn_json_close(&event, '}');
+    if (progress) {
+        qn_write_progress(progress, &event);
+        stats.n_prompt_tokens = progress->n_done;
+        stats.prefill_ms = progress->ms;
     }
-    if (c->request.wants_timings) put_timings(&stats, &event);
+    if (c->request.wants_timings) qn_write_timings(&stats, &event);
     qn_json_close(&event, '}');
     if (event.status != QN_OK) out->status = event.status;
     qn_buf_append(out, event.data, event.length);
@@ -240,13 +239,16 @@ static void put_event(const qn_completion *c, const qn_completion_choice *choice
 
 int qn_llama_write_delta(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
 {
-    qn_llama_memory *m = choice->memory;
     note_lines(choice);
-    if (!m->has_begun && c->request.wants_progress) put_event(c, choice, NULL, out);
-    m->has_begun = 1;
     if (qn_said_count(&choice->said) || qn_said_count_tokens(&choice->said))
-        put_event(c, choice, &choice->said, out);
+        put_event(c, choice, &choice->said, NULL, out);
     return 1;
+}
+
+void qn_llama_write_progress(const qn_completion *c, const qn_completion_choice *choice,
+                             const qn_prompt_progress *progress, qn_buf *out)
+{
+    put_event(c, choice, NULL, progress, out);
 }
 
 void qn_llama_write_finish(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)

@@ -7,12 +7,13 @@
 
 /* What is remembered of a choice. */
 typedef struct {
-    int has_begun;    /* its first event is written */
     int has_new_line; /* its text has one */
 } qn_llama_memory;
 
 void qn_llama_write_whole(const qn_completion *c, qn_buf *out);
 void qn_llama_write_begin(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
+void qn_llama_write_progress(const qn_completion *c, const qn_completion_choice *choice,
+                             const qn_prompt_progress *progress, qn_buf *out);
 int qn_llama_write_delta(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
 void qn_llama_write_finish(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
 void qn_llama_write_end(const qn_completion *c, qn_buf *out);

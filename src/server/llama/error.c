@@ -33,6 +33,10 @@ void qn_llama_error_write(const qn_api_error *e, const char *request_id, int in_
     qn_json_put_text(out, "message", e->message);
     qn_json_put_text(out, "type", type_of(e));
     if (e->param[0]) qn_json_put_text(out, "param", e->param);
+    if (e->n_ctx) {
+        qn_json_put_int(out, "n_prompt_tokens", e->n_prompt_tokens);
+        qn_json_put_int(out, "n_ctx", e->n_ctx);
+    }
     qn_json_put_text(out, "request_id", request_id);
     qn_json_close(out, '}');
     qn_buf_puts(out, in_stream ? "}\n\n" : "}");

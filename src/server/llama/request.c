@@ -1,10 +1,10 @@
 #include "server/llama/request.h"
 
-#include <quern/tokenizer.h>
 #include <string.h>
 
 #include "base/json/json.h"
 #include "base/mem.h"
+#include "server/core/fields/prompt_forms.h"
 #include "server/llama/llama.h"
 
 static int invalid(qn_api_error *error, const char *param, const char *sentence)
@@ -61,7 +61,6 @@ int qn_llama_read_seed(qn_api_request *r, const json_t *value, const qn_api_requ
     return qn_field_read_seed(r, value, limits, error);
 }
 
-/* The one place where a form of answers comes in: "grammar" and "json_schema". */
 int qn_llama_read_fields(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                          qn_api_error *error)
 {
@@ -158,104 +157,10 @@ int qn_llama_is_own(const char *text, size_t n)
     return found;
 }
 
-/* ---- prompts ------------------------------------------------------------------------------------------- */
-
-static int fail_memory(qn_api_error *error)
-{
-    return qn_api_fail_status(error, qn_fail_nomem(0));
-}
-
-static int fail_form(const char *param, qn_api_error *error)
-{
-    return qn_api_fail(
-        error, 400, "invalid_value", param,
-        "%s must be a text, a list of token ids and texts, {\"prompt_string\": text}, or an array of these",
-        param);
-}
-
-/* Does a list have texts, and ids? */
-static void look_at(const json_t *list, int *has_texts, int *has_ids)
-{
-    *has_texts = *has_ids = 0;
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        *has_texts |= json_is_string(json_array_get(list, i));
-        *has_ids |= json_is_integer(json_array_get(list, i));
-    }
-}
-
-/* A list of texts and ids, as ids. A text at the beginning gets what the tokenizer puts before one. */
-static int join(const qn_model *model, const json_t *list, const char *param, json_t **out,
-                qn_api_error *error)
-{
-    json_t *ids = json_array();
-    int refused = ids ? 0 : fail_memory(error);
-    for (size_t i = 0; i < json_array_size(list) && !refused; i++) {
-        const json_t *each = json_array_get(list, i);
-        int32_t *of_text = NULL;
-        int64_t n = 0;
-        if (json_is_integer(each)) {
-            if (json_array_append(ids, (json_t *)each)) refused = fail_memory(error);
-            continue;
-        }
-        if (!json_is_string(each)) {
-            refused = fail_form(param, error);
-            continue;
-        }
-        const qn_encode_options options = {.special = 1, .bos = i == 0};
-        const qn_status status =
-            qn_model_encode(model, json_string_value(each), json_string_length(each), &options, &of_text, &n);
-        if (status != QN_OK) refused = qn_api_fail_status(error, status);
-        for (int64_t k = 0; k < n && !refused; k++)
-            if (json_array_append_new(ids, json_integer(of_text[k]))) refused = fail_memory(error);
-        qn_buffer_free(of_text);
-    }
-    if (refused)
-        json_decref(ids);
-    else
-        *out = ids;
-    return refused;
-}
-
-static int make_one(const qn_model *model, const json_t *prompt, const char *param, json_t **out,
-                    qn_api_error *error)
-{
-    const json_t *text = json_object_get(prompt, "prompt_string"),
-                 *data = json_object_get(prompt, "multimodal_data");
-    int has_texts, has_ids;
-    if (json_is_object(prompt)) {
-        if (!json_is_string(text)) return fail_form(param, error);
-        if (data && !json_is_null(data) && (!json_is_array(data) || json_array_size(data)))
-            return qn_api_fail(error, 400, "unsupported_content", param,
-                               "%s: multimodal_data is not supported: only text is taken", param);
-        *out = json_incref((json_t *)text);
-        return 0;
-    }
-    look_at(prompt, &has_texts, &has_ids);
-    if (has_texts) return join(model, prompt, param, out, error);
-    if (!json_is_string(prompt) && !has_ids) return fail_form(param, error);
-    *out = json_incref((json_t *)prompt);
-    return 0;
-}
-
 int qn_llama_make_prompt(const qn_model *model, const json_t *prompt, const char *param, json_t **out,
                          qn_api_error *error)
 {
-    int has_texts, has_ids, refused = 0;
-    look_at(prompt, &has_texts, &has_ids);
-    if (!json_is_array(prompt) || has_ids) return make_one(model, prompt, param, out, error);
-    if (!json_array_size(prompt)) return fail_form(param, error);
-    if (json_array_size(prompt) > QN_REQUEST_CHOICES_MAX)
-        return qn_api_fail(error, 400, "invalid_value", param, "%s has %zu prompts, at most %d are allowed",
-                           param, json_array_size(prompt), (int)QN_REQUEST_CHOICES_MAX);
-    json_t *list = json_array();
-    for (size_t i = 0; i < json_array_size(prompt) && !refused; i++) {
-        json_t *one = NULL;
-        refused = make_one(model, json_array_get(prompt, i), param, &one, error);
-        if (!refused && json_array_append_new(list, one)) refused = fail_memory(error);
-    }
-    if (refused)
-        json_decref(list);
-    else
-        *out = list;
-    return refused;
+    static const qn_prompt_forms forms = {
+        .special = 1, .text_begins = 1, .prompts_max = QN_REQUEST_CHOICES_MAX};
+    return qn_prompt_form_make(model, prompt, param, &forms, out, error);
 }

@@ -22,10 +22,11 @@ extern const qn_field qn_llama_fields[];
 
 /* Reads text[0..n). Returns 0, or the HTTP status of a refusal, which *error explains. qn_api_request_free is due
  * in either case. */
-int qn_llama_read(const char *text, size_t n, unsigned route, const qn_api_request_limits *limits,
-                  qn_api_request *out, qn_api_error *error);
-/* A prompt in any of llama.cpp's forms, or an array of them, as the rest of the server takes it: mixed lists of
- * texts and ids become ids. *out is owned by the caller. The same. */
+int qn_llama_read(
+    const char *text, size_t n, unsigned route, const qn_api_request_limits *limits, qn_api_request *out,
+    qn_api_error *
+        error); /* A prompt in any of llama.cpp's forms, or an array of them, as the rest of the server takes it (prompt_forms.h). *out
+ * is owned by the caller. The same. */
 int qn_llama_make_prompt(const qn_model *model, const json_t *prompt, const char *param, json_t **out,
                          qn_api_error *error);
 

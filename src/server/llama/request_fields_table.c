@@ -34,6 +34,7 @@ const qn_field qn_llama_fields[] = {
     /* how it is answered */
     {"stream", TEXT, QN_FIELD_BOOL, AT(stream), 0, 0, NULL, NULL, NULL},
     {"n_probs", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_llama_read_n_probs, NULL, NULL},
+    {"post_sampling_probs", TEXT, QN_FIELD_BOOL, AT(post_sampling), 0, 0, NULL, NULL, NULL},
     {"n_cmpl", TEXT, QN_FIELD_INT, AT(n), 1, QN_REQUEST_N_MAX, NULL, NULL, NULL},
     {"n", TEXT, QN_FIELD_INT, AT(n), 1, QN_REQUEST_N_MAX, NULL, NULL, NULL},
     {"return_tokens", TEXT, QN_FIELD_BOOL, AT(keep_tokens), 0, 0, NULL, NULL, NULL},
@@ -73,7 +74,7 @@ const qn_field qn_llama_fields[] = {
     {"mirostat_tau", TEXT, QN_FIELD_REAL, AT(mirostat_tau), 0, 100, NULL, NULL, NULL},
     {"mirostat_eta", TEXT, QN_FIELD_REAL, AT(mirostat_eta), 0, 1, NULL, NULL, NULL},
     {"seed", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_llama_read_seed, NULL, NULL},
-    {"logit_bias", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_logit_bias, NULL, NULL},
+    {"logit_bias", TEXT, QN_FIELD_JSON, AT(bias_sent), 0, 0, NULL, NULL, NULL},
     /* the cache */
     {"cache_prompt", TEXT, QN_FIELD_BOOL, AT(cache_prompt), 0, 0, NULL, NULL, NULL},
 
@@ -89,8 +90,6 @@ const qn_field qn_llama_fields[] = {
     /* refused, but for values that ask for nothing */
     {"n_discard", TEXT, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0]", "prompts are never cut"},
     {"min_keep", TEXT, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0]", "samplers keep at least one token"},
-    {"post_sampling_probs", TEXT, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]",
-     "probabilities are those of the model, before sampling"},
     {"lora", TEXT, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[[]]", "name an adapter in model: NAME+ADAPTER"},
     {"image_data", TEXT, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[[]]", "only text is taken"},
     {"preserved_tokens", TEXT, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[[]]",

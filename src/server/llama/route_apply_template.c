@@ -39,6 +39,7 @@ static void run(qn_task *t)
     if (!refused) refused = qn_completion_choose_model(s, &t->request, &name, &adapter, &t->error);
     if (!refused && !s->info.has_chat_template)
         refused = qn_api_fail(&t->error, 400, "unsupported", "messages", "the model has no chat template");
+    t->request.is_only_shown = 1;
     if (!refused) refused = qn_api_request_read_messages(&t->request, &t->error);
     if (!refused) refused = qn_chat_prompt_write(s, &t->request, &chat, &t->error);
     if (!refused) {

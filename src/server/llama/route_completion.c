@@ -1,6 +1,7 @@
 /* POST /completion and /infill. */
 #include "server/core/infill.h"
 #include "server/core/state.h"
+#include "server/llama/bias.h"
 #include "server/llama/completion_write.h"
 #include "server/llama/llama.h"
 #include "server/llama/request.h"
@@ -17,7 +18,7 @@ static int prepare_completion(const qn_server *s, qn_api_request *r, qn_api_erro
 {
     const int refused = qn_llama_make_prompt(s->model, r->prompt, "prompt", &r->made, error);
     r->prompt = r->made;
-    return refused;
+    return refused ? refused : qn_llama_set_bias(s, r, error);
 }
 
 const qn_dialect qn_llama_completion = {.read = read_completion,
@@ -28,6 +29,7 @@ const qn_dialect qn_llama_completion = {.read = read_completion,
                                         .write_whole = qn_llama_write_whole,
                                         .write_begin = qn_llama_write_begin,
                                         .write_delta = qn_llama_write_delta,
+                                        .write_progress = qn_llama_write_progress,
                                         .write_finish = qn_llama_write_finish,
                                         .write_end = qn_llama_write_end};
 
@@ -51,7 +53,7 @@ static int prepare_infill(const qn_server *s, qn_api_request *r, qn_api_error *e
     const qn_infill parts = {r->prefix, r->suffix, r->prompt, r->extra};
     const int refused = qn_infill_make(s->model, &parts, "input_prefix", "input_extra", &r->made, error);
     r->prompt = r->made;
-    return refused;
+    return refused ? refused : qn_llama_set_bias(s, r, error);
 }
 
 static const qn_dialect infill = {.read = read_infill,
@@ -62,6 +64,7 @@ static const qn_dialect infill = {.read = read_infill,
                                   .write_whole = qn_llama_write_whole,
                                   .write_begin = qn_llama_write_begin,
                                   .write_delta = qn_llama_write_delta,
+                                  .write_progress = qn_llama_write_progress,
                                   .write_finish = qn_llama_write_finish,
                                   .write_end = qn_llama_write_end};
 

@@ -26,7 +26,7 @@ static void put_default_settings(const qn_server *s, qn_buf *out)
     qn_api_request_start(&r, 0);
     qn_api_request_set_options(&r, &limits);
     qn_json_key(out, "params");
-    qn_llama_write_settings(&r, UINT32_MAX, out);
+    qn_llama_write_settings(&r, r.o.seed ? r.o.seed : UINT32_MAX, out);
     qn_api_request_free(&r);
 }
 
@@ -50,8 +50,9 @@ void qn_route_llama_props(qn_exchange *ex)
     put_slot(s, 0, 0, &b);
     qn_json_put_int(&b, "total_slots", s->info.parallel_slots);
     qn_json_put_text(&b, "model_alias", s->options->model_name);
-    /* Where the file lies is not the client's business. */
-    qn_json_put_text(&b, "model_path", s->options->model_name);
+    /* The name of the file: where it lies is not the client's business. */
+    qn_json_put_text(&b, "model_path",
+                     s->options->model_file ? s->options->model_file : s->options->model_name);
     qn_json_put_bool(&b, "has_chat_template", s->info.has_chat_template);
     qn_json_key(&b, "modalities");
     qn_json_open(&b, '{');

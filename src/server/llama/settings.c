@@ -1,5 +1,6 @@
 #include "server/llama/settings.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/json/json_write.h"
@@ -30,6 +31,26 @@ static void put_samplers(qn_buf *out, const qn_generate_options *o)
                                                              : names[step];
         if (step != QN_SAMPLER_MIROSTAT) qn_json_text(out, name, strlen(name));
     }
+    qn_json_close(out, ']');
+}
+
+static void put_bias(int32_t id, double bias, qn_buf *out)
+{
+    qn_json_open(out, '{');
+    qn_json_put_real(out, "bias", bias); /* -inf: null */
+    qn_json_put_int(out, "token", id);
+    qn_json_close(out, '}');
+}
+
+/* With ignore_eos the tokens that end an answer of this model are listed too, as tokens that never come. */
+static void put_biases(const qn_api_request *r, qn_buf *out)
+{
+    const int32_t *ends = (const int32_t *)(const void *)r->end_ids.data;
+    qn_json_key(out, "logit_bias");
+    qn_json_open(out, '[');
+    for (size_t i = 0; i < r->o.n_logit_bias; i++)
+        put_bias(r->o.logit_bias[i].id, (double)r->o.logit_bias[i].bias, out);
+    for (size_t i = 0; i < r->end_ids.length / sizeof *ends; i++) put_bias(ends[i], (double)-INFINITY, out);
     qn_json_close(out, ']');
 }
 
@@ -65,6 +86,7 @@ void qn_llama_write_settings(const qn_api_request *r, uint64_t seed, qn_buf *out
     qn_json_put_int(out, "mirostat", o->mirostat);
     qn_json_put_real(out, "mirostat_tau", o->mirostat_tau > 0 ? (double)o->mirostat_tau : 5);
     qn_json_put_real(out, "mirostat_eta", o->mirostat_eta > 0 ? (double)o->mirostat_eta : 0.1);
+    put_biases(r, out);
     put_texts(out, "stop", o->stop_strings, o->n_stop_strings);
     put_samplers(out, o);
     qn_json_put_int(out, "n_keep", 0);
@@ -72,6 +94,7 @@ void qn_llama_write_settings(const qn_api_request *r, uint64_t seed, qn_buf *out
     qn_json_put_bool(out, "ignore_eos", o->ignore_eos);
     qn_json_put_bool(out, "stream", r->stream);
     qn_json_put_int(out, "n_probs", r->top_logprobs);
+    qn_json_put_bool(out, "post_sampling_probs", r->post_sampling);
     qn_json_put_bool(out, "timings_per_token", r->wants_timings);
     qn_json_close(out, '}');
 }

@@ -52,6 +52,18 @@ static void write_begin(const qn_completion *c, const qn_completion_choice *choi
     qn_openai_close_event(out);
 }
 
+/* llama.cpp's, with return_progress: a chunk that says nothing. */
+static void write_progress(const qn_completion *c, const qn_completion_choice *choice,
+                           const qn_prompt_progress *progress, qn_buf *out)
+{
+    open_chunk(c, choice, out);
+    qn_buf_puts(out, "{}");
+    qn_write_null(out, "logprobs");
+    qn_openai_close_choice(c, choice, 0, out);
+    qn_write_progress(progress, out);
+    qn_openai_close_event(out);
+}
+
 /* {"tool_calls": [one object]}. The first object of a call has no arguments yet: programs that follow
  * OpenAI's guide add those of the first object to itself. */
 static void put_call_delta(const qn_answer_event *e, qn_buf *out)
@@ -185,6 +197,7 @@ static void write_whole(const qn_completion *c, qn_buf *out)
     if (c->n_choices) qn_openai_put_prompt_ids(c, &c->choices[0], out);
     if (c->n_choices) qn_openai_put_prompt_logprobs(c, &c->choices[0], out);
     qn_openai_put_usage(c, out);
+    if (c->n_choices) qn_openai_put_timings(c, &c->choices[0], out);
     qn_write_warnings(&c->request, out);
     qn_json_close(out, '}');
 }
@@ -205,6 +218,7 @@ static const qn_dialect dialect = {.read = read_body,
                                    .write_whole = write_whole,
                                    .write_begin = write_begin,
                                    .write_delta = write_delta,
+                                   .write_progress = write_progress,
                                    .write_finish = write_finish,
                                    .write_end = write_end};
 

@@ -127,6 +127,19 @@ static void write_begin(const qn_completion *c, const qn_completion_choice *choi
     qn_openai_close_event(out);
 }
 
+/* llama.cpp's, with return_progress: a chunk that says nothing. */
+static void write_progress(const qn_completion *c, const qn_completion_choice *choice,
+                           const qn_prompt_progress *progress, qn_buf *out)
+{
+    qn_openai_open_event(c, prefix, object, out);
+    qn_openai_open_choice(choice, out);
+    qn_json_put_text(out, "text", "");
+    qn_write_null(out, "logprobs");
+    qn_openai_close_choice(c, choice, 0, out);
+    qn_write_progress(progress, out);
+    qn_openai_close_event(out);
+}
+
 /* Log-probabilities go with text, and wait for some. */
 static int write_delta(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
 {
@@ -179,6 +192,7 @@ static void write_whole(const qn_completion *c, qn_buf *out)
     }
     qn_json_close(out, ']');
     qn_openai_put_usage(c, out);
+    if (c->n_choices) qn_openai_put_timings(c, &c->choices[0], out);
     qn_write_warnings(&c->request, out);
     qn_json_close(out, '}');
 }
@@ -199,6 +213,7 @@ const qn_dialect qn_openai_completions = {.read = read_body,
                                           .write_whole = write_whole,
                                           .write_begin = write_begin,
                                           .write_delta = write_delta,
+                                          .write_progress = write_progress,
                                           .write_finish = write_finish,
                                           .write_end = write_end};
 

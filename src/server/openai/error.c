@@ -35,6 +35,10 @@ void qn_openai_error_write(const qn_api_error *e, const char *request_id, int in
     qn_json_put_text(out, "type", type_of(e->status));
     put_optional(out, "param", e->param);
     put_optional(out, "code", e->code);
+    if (e->n_ctx) {
+        qn_json_put_int(out, "n_prompt_tokens", e->n_prompt_tokens);
+        qn_json_put_int(out, "n_ctx", e->n_ctx);
+    }
     qn_json_put_text(out, "request_id", request_id);
     qn_json_close(out, '}');
     qn_buf_puts(out, in_stream ? "}\n\n" : "}");

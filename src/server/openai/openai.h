@@ -14,6 +14,7 @@ void qn_openai_error_write(const qn_api_error *e, const char *request_id, int in
 
 void qn_route_models(qn_exchange *ex);
 void qn_route_chat(qn_exchange *ex);
+void qn_route_chat_count(qn_exchange *ex);
 void qn_route_completions(qn_exchange *ex);
 void qn_route_embeddings(qn_exchange *ex);
 void qn_route_decisions(qn_exchange *ex);

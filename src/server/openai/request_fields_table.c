@@ -15,7 +15,6 @@
 #define DECIDE QN_REQUEST_DECISIONS
 
 static const char no_template[] = "only the model's own template is used";
-static const char no_progress[] = "responses have usage, and /metrics has times";
 static const char no_store[] = "nothing is stored here";
 static const char cache_is_automatic[] = "has no effect: prefixes are always cached automatically";
 
@@ -41,6 +40,8 @@ const qn_field qn_api_request_fields[] = {
     {"echo", TEXT, QN_FIELD_BOOL, AT(echo), 0, 0, NULL, NULL, NULL},
     {"include_stop_str_in_output", BOTH, QN_FIELD_BOOL, AT(include_stop), 0, 0, NULL, NULL, NULL},
     {"return_token_ids", BOTH, QN_FIELD_BOOL, AT(return_ids), 0, 0, NULL, NULL, NULL},
+    {"return_progress", BOTH, QN_FIELD_BOOL, AT(wants_progress), 0, 0, NULL, NULL, NULL},
+    {"timings_per_token", BOTH, QN_FIELD_BOOL, AT(wants_timings), 0, 0, NULL, NULL, NULL},
     {"n", BOTH, QN_FIELD_INT, AT(n), 1, QN_REQUEST_N_MAX, NULL, NULL, NULL},
     {"logprobs", CHAT, QN_FIELD_BOOL, AT(logprobs), 0, 0, NULL, NULL, NULL},
     {"logprobs", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_completion_logprobs, NULL, NULL},
@@ -53,6 +54,7 @@ const qn_field qn_api_request_fields[] = {
     /* when it ends */
     {"max_tokens", CHAT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_max_tokens, NULL, NULL},
     {"max_tokens", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_max_tokens_of_text, NULL, NULL},
+    {"n_predict", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_n_predict, NULL, NULL},
     {"max_completion_tokens", CHAT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_max_completion_tokens, NULL, NULL},
     {"stop", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_stop, NULL, NULL},
     {"stop_token_ids", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_stop_ids, NULL, NULL},
@@ -167,13 +169,10 @@ const qn_field qn_api_request_fields[] = {
     {"truncation", EMBED, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[\"disabled\"]", "prompts are never truncated"},
     {"truncate", EMBED, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", "prompts are never truncated"},
     {"n_discard", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0]", "prompts are never truncated"},
-    {"n_predict", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, "use max_tokens"},
     {"lora", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[[]]", "name an adapter in model: NAME+ADAPTER"},
     {"lora_path", ALL, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, "name an adapter in model: NAME+ADAPTER"},
     {"return_tokens", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", "the server answers only with text"},
     {"return_hidden_states", ALL, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]",
      "the server answers only with text"},
-    {"return_progress", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", no_progress},
-    {"timings_per_token", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", no_progress},
     {0},
 };

@@ -47,8 +47,10 @@ static void write_end(const qn_embedding *e, qn_buf *out)
     qn_json_close(out, '}');
 }
 
+static const qn_prompt_forms forms = {.content = 1, .prompts_max = QN_EMBEDDING_INPUTS_MAX};
 static const qn_embed_dialect dialect = {.read = read_body,
                                          .field = "input",
+                                         .forms = &forms,
                                          .write_begin = write_begin,
                                          .write_vector = write_vector,
                                          .write_end = write_end};

@@ -14,7 +14,7 @@ static void put_head(const qn_completion *c, const char *prefix, const char *obj
     qn_json_put_int(b, "created", c->created_s);
     qn_json_put_text(b, "model", c->model.data);
     qn_json_key(b, "system_fingerprint");
-    qn_buf_printf(b, "\"quern-%s\"", qn_version());
+    qn_buf_printf(b, "\"b-quern-%s\"", qn_version()); /* llama.cpp's begin with a b */
 }
 
 void qn_openai_open(const qn_completion *c, const char *prefix, const char *object, qn_buf *out)
@@ -53,6 +53,7 @@ void qn_openai_close_choice(const qn_completion *c, const qn_completion_choice *
     /* With include_usage every chunk has the key; only the last has figures. */
     if (c->request.include_usage) qn_write_null(out, "usage");
     if (is_last && c->n_running == 0 && !c->request.include_usage) qn_write_warnings(&c->request, out);
+    if (choice->n_tokens) qn_openai_put_timings(c, choice, out);
 }
 
 void qn_openai_write_end(const qn_completion *c, const char *prefix, const char *object, qn_buf *out)
@@ -63,9 +64,17 @@ void qn_openai_write_end(const qn_completion *c, const char *prefix, const char 
         qn_buf_puts(out, "[]");
         qn_openai_put_usage(c, out);
         qn_write_warnings(&c->request, out);
+        if (c->n_choices) qn_openai_put_timings(c, &c->choices[0], out);
         qn_openai_close_event(out);
     }
     qn_buf_puts(out, "data: [DONE]\n\n");
+}
+
+void qn_openai_put_timings(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out)
+{
+    qn_generation_stats stats;
+    if (c->request.wants_timings && qn_generation_get_stats(choice->generation, &stats) == QN_OK)
+        qn_write_timings(&stats, out);
 }
 
 /* ---- members of a choice ------------------------------------------------------------------------------- */

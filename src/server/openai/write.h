@@ -28,6 +28,8 @@ void qn_openai_put_finish(const qn_completion *c, const qn_completion_choice *ch
  * stream, the warnings. */
 void qn_openai_close_choice(const qn_completion *c, const qn_completion_choice *choice, int is_last,
                             qn_buf *out);
+/* llama.cpp's "timings" of a choice, with timings_per_token. */
+void qn_openai_put_timings(const qn_completion *c, const qn_completion_choice *choice, qn_buf *out);
 /* What ends a stream: an event with the usage if it is asked for, and "[DONE]". */
 void qn_openai_write_end(const qn_completion *c, const char *prefix, const char *object, qn_buf *out);
 

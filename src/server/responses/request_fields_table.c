@@ -25,6 +25,8 @@ const qn_field qn_responses_fields[] = {
     /* how it is answered */
     {"stream", ASK, QN_FIELD_BOOL, AT(stream), 0, 0, NULL, NULL, NULL},
     {"stream_options", ASK, QN_FIELD_OWN, 0, 0, 0, qn_field_read_stream_options, NULL, NULL},
+    {"return_progress", ASK, QN_FIELD_BOOL, AT(wants_progress), 0, 0, NULL, NULL, NULL},
+    {"timings_per_token", ASK, QN_FIELD_BOOL, AT(wants_timings), 0, 0, NULL, NULL, NULL},
     {"include", ASK, QN_FIELD_OWN, 0, 0, 0, qn_responses_read_include, NULL, NULL},
     {"metadata", ASK, QN_FIELD_OWN, 0, 0, 0, qn_responses_read_metadata, NULL, NULL},
     {"store", ASK, QN_FIELD_OWN, 0, 0, 0, qn_responses_read_store, NULL, NULL},

@@ -34,11 +34,21 @@ static void close_event(qn_buf *out)
     qn_buf_puts(out, "}\n\n");
 }
 
+/* llama.cpp's, with timings_per_token. */
+static void put_timings(const qn_completion *c, qn_buf *out)
+{
+    qn_generation_stats stats;
+    if (c->request.wants_timings && c->choices[0].n_tokens &&
+        qn_generation_get_stats(c->choices[0].generation, &stats) == QN_OK)
+        qn_write_timings(&stats, out);
+}
+
 static void put_response(const qn_completion *c, const char *type, qn_buf *out)
 {
     open_event(c->choices[0].memory, type, out);
     qn_json_key(out, "response");
     qn_response_write(c, out);
+    put_timings(c, out);
     close_event(out);
 }
 
@@ -124,6 +134,7 @@ static void put_delta(const qn_completion *c, memory *m, const qn_answer_event *
     qn_json_key(out, "delta");
     qn_json_text(out, e->text + m->n_done, e->n - m->n_done);
     if (is_text) qn_buf_puts(out, ",\"logprobs\":[]");
+    put_timings(c, out);
     close_event(out);
     m->n_done = e->n;
 }
@@ -135,6 +146,17 @@ static void write_begin(const qn_completion *c, const qn_completion_choice *choi
     (void)choice;
     put_response(c, "response.created", out);
     put_response(c, "response.in_progress", out);
+}
+
+/* llama.cpp's, with return_progress: once more that the response is in progress. */
+static void write_progress(const qn_completion *c, const qn_completion_choice *choice,
+                           const qn_prompt_progress *progress, qn_buf *out)
+{
+    open_event(choice->memory, "response.in_progress", out);
+    qn_json_key(out, "response");
+    qn_response_write(c, out);
+    qn_write_progress(progress, out);
+    close_event(out);
 }
 
 /* The last part may grow, unless it is an edge of a call. */
@@ -190,6 +212,7 @@ static const qn_dialect dialect = {.read = read_body,
                                    .write_whole = write_whole,
                                    .write_begin = write_begin,
                                    .write_delta = write_delta,
+                                   .write_progress = write_progress,
                                    .write_finish = write_finish,
                                    .write_end = write_end};
 

@@ -46,6 +46,14 @@ int qn_field_read_max_tokens_of_text(qn_api_request *r, const json_t *value,
     return read_max("max_tokens", value, &r->max_tokens, error);
 }
 
+/* llama.cpp's name of max_tokens. */
+int qn_field_read_n_predict(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
+                            qn_api_error *error)
+{
+    (void)limits;
+    return read_max("n_predict", value, &r->n_predict, error);
+}
+
 int qn_field_read_max_completion_tokens(qn_api_request *r, const json_t *value,
                                         const qn_api_request_limits *limits, qn_api_error *error)
 {
@@ -100,21 +108,24 @@ int qn_field_read_stop_ids(qn_api_request *r, const json_t *value, const qn_api_
 
 /* ---- sampling ------------------------------------------------------------------------------------------ */
 
-static int add_bias(qn_api_request *r, int64_t id, const json_t *bias, const qn_api_request_limits *limits,
-                    qn_api_error *error)
+int qn_field_add_bias(qn_api_request *r, int64_t id, double b, int64_t vocab_size, qn_api_error *error)
 {
-    double b = json_number_value(bias);
-    if (id < 0 || id >= limits->vocab_size)
-        return invalid(error, "logit_bias", "has an id outside the vocabulary");
-    if (!json_is_number(bias) || !(b >= -100 && b <= 100))
-        return invalid(error, "logit_bias", "has a bias that is not a number from -100 to 100");
+    if (id < 0 || id >= vocab_size) return invalid(error, "logit_bias", "has an id outside the vocabulary");
     if (r->n_bias == QN_REQUEST_BIAS_MAX) return invalid(error, "logit_bias", "has too many ids");
     r->bias[r->n_bias++] = (qn_logit_bias){.id = (int32_t)id, .bias = (float)b};
     return 0;
 }
 
-/* "123" -> 123; -1 for anything else. */
-static int64_t read_id(const char *text)
+static int add_bias(qn_api_request *r, int64_t id, const json_t *bias, const qn_api_request_limits *limits,
+                    qn_api_error *error)
+{
+    const double b = json_number_value(bias);
+    if (!json_is_number(bias) || !(b >= -100 && b <= 100))
+        return invalid(error, "logit_bias", "has a bias that is not a number from -100 to 100");
+    return qn_field_add_bias(r, id, b, limits->vocab_size, error);
+}
+
+int64_t qn_field_read_id(const char *text)
 {
     int64_t id = 0;
     size_t n = strlen(text);
@@ -135,7 +146,7 @@ int qn_field_read_logit_bias(qn_api_request *r, const json_t *value, const qn_ap
     int refused = 0;
     if (json_is_object(value)) {
         json_object_foreach((json_t *)value, key, bias) if (!refused) refused =
-            add_bias(r, read_id(key), bias, limits, error);
+            add_bias(r, qn_field_read_id(key), bias, limits, error);
     } else if (json_is_array(value)) {
         for (size_t i = 0; i < json_array_size(value) && !refused; i++) {
             const json_t *pair = json_array_get(value, i), *id = json_array_get(pair, 0);

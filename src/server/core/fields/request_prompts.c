@@ -51,7 +51,12 @@ int qn_api_request_get_prompt(const json_t *value, size_t i, const char *field, 
 
 int qn_api_request_fail_length(const char *field, int64_t n_tokens, int64_t context_size, qn_api_error *error)
 {
-    return qn_api_fail(error, 400, "context_length_exceeded", field,
-                       "%s has %lld tokens, and the context of this model holds %lld", field,
-                       (long long)n_tokens, (long long)context_size);
+    qn_api_fail(
+        error, 400, "context_length_exceeded", field,
+        "%s is too large: a length of %lld tokens exceeds the available context size; the context of this "
+        "model holds %lld",
+        field, (long long)n_tokens, (long long)context_size);
+    error->n_prompt_tokens = n_tokens;
+    error->n_ctx = context_size;
+    return error->status;
 }

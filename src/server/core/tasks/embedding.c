@@ -69,12 +69,18 @@ static int read_prompts(embedding *v)
     const json_t *input = t->request.input;
     const char *field = v->dialect->field;
     if (v->dialect->may_be_empty && is_empty(input)) return 0;
+    const int is_full = qn_api_request_hold_texts(&t->request, input, &t->error);
+    if (is_full) return is_full;
+    if (v->dialect->forms) {
+        const int refused = qn_prompt_form_make(t->ex->server->model, input, field, v->dialect->forms,
+                                                &t->request.made, &t->error);
+        if (refused) return refused;
+        input = t->request.made;
+    }
     const size_t n = v->e.n_prompts = qn_api_request_count_prompts(input);
     if (n > QN_EMBEDDING_INPUTS_MAX)
         return qn_api_fail(&t->error, 400, "invalid_value", field, "%s has %zu texts, at most %d are allowed",
                            field, n, (int)QN_EMBEDDING_INPUTS_MAX);
-    const int is_full = qn_api_request_hold_texts(&t->request, input, &t->error);
-    if (is_full) return is_full;
     v->prompts = qn_calloc(n, sizeof *v->prompts);
     if (!v->prompts) return qn_api_fail_status(&t->error, QN_E_NOMEM);
     for (size_t i = 0; i < n; i++) {

@@ -7,6 +7,7 @@
 
 #include <quern/classify.h>
 
+#include "server/core/fields/prompt_forms.h"
 #include "server/core/tasks/task.h"
 
 enum { QN_EMBEDDING_INPUTS_MAX = 2048 };
@@ -22,8 +23,9 @@ typedef struct {
     /* Returns 0, or the HTTP status of a refusal. */
     int (*read)(const char *text, size_t n, const qn_api_request_limits *limits, qn_api_request *out,
                 qn_api_error *error);
-    const char *field; /* that `input` is called */
-    int may_be_empty;  /* no input, or an empty one: the answer has no vectors */
+    const char *field;            /* that `input` is called */
+    const qn_prompt_forms *forms; /* what `input` may be beside OpenAI's forms; NULL: nothing */
+    int may_be_empty;             /* no input, or an empty one: the answer has no vectors */
     /* These append to the answer. */
     void (*write_begin)(const qn_embedding *e, qn_buf *out);
     void (*write_vector)(const qn_embedding *e, const qn_embed_result *result, qn_buf *out);
