@@ -5,6 +5,7 @@
 
 #include "device/cpu/cpu.h"
 #include "device/cpu/ragged.h"
+#include "prim/blocks.h"
 
 /* ---- over pages --------------------------------------------------------------------------------------- */
 
@@ -23,10 +24,10 @@ static void write_rows(const qn_cpu_run *run, const qn_cpu_step *s, const qn_kv_
         const int64_t slot = positions[r] % QN_PAGE_TOKENS,
                       past = row_begin[sequence + 1] < end ? row_begin[sequence + 1] : end;
         n = QN_PAGE_TOKENS - slot < past - r ? QN_PAGE_TOKENS - slot : past - r;
-        run->kernels->kv_write(kv, head, end_head - head, row[1 + positions[r] / QN_PAGE_TOKENS - row[0]],
-                               slot, n, (const float *)s->in[1] + r * k->stride[0] + head * kv->head_dim,
-                               k->stride[0], (const float *)s->in[2] + r * v->stride[0] + head * kv->v_dim,
-                               v->stride[0]);
+        run->kernels->kv_write(kv, head, end_head - head,
+                               row[1 + positions[r] / QN_PAGE_TOKENS - qn_blocks_before(row[0])], slot, n,
+                               (const float *)s->in[1] + r * k->stride[0] + head * kv->head_dim, k->stride[0],
+                               (const float *)s->in[2] + r * v->stride[0] + head * kv->v_dim, v->stride[0]);
     }
 }
 
@@ -36,7 +37,8 @@ static void write_rows(const qn_cpu_run *run, const qn_cpu_step *s, const qn_kv_
 typedef struct {
     const int32_t *blocks; /* of the sequence, behind the first column */
     int64_t row, n_rows, position;
-    int64_t seen; /* positions that all its rows see; 0: each row those up to its own */
+    int64_t
+        seen; /* positions that all its rows see, as qn_attend_args.seen; 0: each row those up to its own */
     int64_t first_group, n_groups, cost_of_group;
 } tile_of_rows;
 
@@ -51,11 +53,15 @@ static tile_of_rows tile_at(const qn_cpu_step *s, int64_t i, int64_t r, int64_t 
                   window = s->plan.params.attend.window;
     tile_of_rows t = {.blocks = table + 1, .row = r, .n_rows = row_begin[i + 1] - r};
     if (t.n_rows > n_rows) t.n_rows = n_rows;
-    t.position = positions[r] - (int64_t)table[0] * QN_PAGE_TOKENS;
+    t.position = positions[r] - qn_blocks_before(table[0]) * QN_PAGE_TOKENS;
     const int64_t from = window && t.position >= window ? t.position - window + 1 : 0,
                   pairs = t.n_rows * shared;
     int64_t end = t.position + t.n_rows;
     if (s->plan.params.attend.whole) end = t.seen = t.position + row_begin[i + 1] - r;
+    if (table[0] & QN_BLOCKS_WHOLE) {
+        end = t.position + row_begin[i + 1] - r;
+        t.seen = -end;
+    }
     t.first_group = from / QN_ATTN_GROUP;
     t.n_groups = (end + QN_ATTN_GROUP - 1) / QN_ATTN_GROUP - t.first_group;
     t.cost_of_group = GROUP_PAGES * (pairs + READING);

@@ -14,6 +14,7 @@ typedef struct {
 
 struct qn_images {
     int64_t n, n_seen, width; /* width: floats of a vector */
+    int is_whole;             /* tokens of a picture see those behind them */
     int is_spread;            /* the prompt has marks between the tokens of a picture */
     placed_image *images;     /* [n], in the order of their places */
     int32_t *ids;             /* [n_ids] */
@@ -154,6 +155,7 @@ qn_status qn_images_new(const qn_model_config *c, size_t n, const qn_image *imag
     qn_images *im = qn_calloc(1, sizeof *im);
     if (!im) return QN_E_NOMEM;
     im->width = qn_vision_width(&c->vision, c->hidden_size);
+    im->is_whole = c->vision.seen != QN_VISION_SEEN_BEFORE;
     im->is_spread = qn_image_prompt_is_spread(c->vision.processor.prompt);
     im->images = qn_calloc(n, sizeof *im->images);
     qn_status status = QN_E_NOMEM;
@@ -257,4 +259,28 @@ const float *qn_images_vector(const qn_images *im, int64_t index)
     const placed_image *own = im->images;
     for (; i >= own->n_tokens; own++) i -= own->n_tokens;
     return own->vectors + i * im->width;
+}
+
+/* ---- rows of tokens that see each other ---------------------------------------------------------------- */
+
+int qn_images_is_whole(const qn_images *im, int64_t index)
+{
+    return im && im->is_whole && index >= 0 && index < im->n_ids && im->vector[index] >= 0;
+}
+
+int64_t qn_images_extend(const qn_images *im, int64_t end)
+{
+    if (!qn_images_is_whole(im, end - 1)) return end;
+    while (qn_images_is_whole(im, end)) end++;
+    return end;
+}
+
+int64_t qn_images_part(const qn_images *im, int64_t index, int64_t n)
+{
+    const int whole = qn_images_is_whole(im, index);
+    int64_t part = 1;
+    if (!im || !im->is_whole) return n;
+    if (whole) part = qn_images_extend(im, index + 1) - index;
+    while (!whole && part < n && !qn_images_is_whole(im, index + part)) part++;
+    return part > n ? 0 : part;
 }

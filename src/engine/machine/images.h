@@ -29,5 +29,13 @@ qn_status qn_images_see(qn_images *im, qn_engine *e, int64_t *left);
 void qn_images_positions(const qn_images *im, int64_t index, int32_t out[QN_ROPE_SECTIONS]);
 /* The vector [qn_vision_width] of the token at this index; NULL: it is text. im may be NULL. */
 const float *qn_images_vector(const qn_images *im, int64_t index);
+/* Where the model's tokens of pictures see those behind them, a step must have all that stand in a row: tokens from
+ * `index` on that may be one part of a step, of at most n: the text before a picture, or such a row as a whole; 0: it
+ * has more than n. All n for other models. im may be NULL. */
+int64_t qn_images_part(const qn_images *im, int64_t index, int64_t n);
+/* `end`, or where the row of a picture's tokens ends that it would cut. im may be NULL. */
+int64_t qn_images_extend(const qn_images *im, int64_t end);
+/* 1: the token is one of a picture whose tokens see those behind them. im may be NULL. */
+int qn_images_is_whole(const qn_images *im, int64_t index);
 
 #endif

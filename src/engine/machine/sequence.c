@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "engine/machine/engine_parts.h"
 #include "engine/machine/images.h"
+#include "prim/blocks.h"
 
 qn_status qn_sequence_new(qn_engine *e, qn_sequence **out)
 {
@@ -172,10 +173,19 @@ static void put_vector(qn_engine *e, const qn_sequence *s, int64_t index, int64_
     const size_t bytes = (size_t)width * sizeof *v;
     float *to = e->embeds + row * width;
     e->is_embed[row] = v ? 1.0f : 0.0f;
-    if (v)
+    if (v) {
+        e->ids[row] = e->config.vision.layer_input_id;
         memcpy(to, v, bytes);
-    else
+    } else {
         memset(to, 0, bytes);
+    }
+}
+
+/* 1: the next rows of the sequence are those of a picture, which see each other in this group's layers. */
+static int is_whole(const qn_engine *e, const qn_sequence *s, int group)
+{
+    if (!qn_images_is_whole(s->images, s->length)) return 0;
+    return e->config.vision.seen == QN_VISION_SEEN_WHOLE || e->groups.group[group].window > 0;
 }
 
 qn_status qn_engine_put_rows(qn_engine *e, const qn_feed *feed, int64_t first, int64_t n, int64_t rows,
@@ -187,6 +197,7 @@ qn_status qn_engine_put_rows(qn_engine *e, const qn_feed *feed, int64_t first, i
         const qn_block_table *t = &s->tables[i];
         int32_t *row = e->rows.blocks[i] + at * (1 + e->table_size[i]);
         row[0] = (int32_t)t->base;
+        if (is_whole(e, s, i)) row[0] |= QN_BLOCKS_WHOLE;
         memcpy(row + 1, t->ids, (size_t)t->n * sizeof *row);
     }
     if (e->config.rope_short_positions && !s->is_long)
@@ -342,6 +353,32 @@ void qn_engine_set_meanwhile(qn_engine *e, void (*fn)(void *user), void *user)
     e->meanwhile_user = user;
 }
 
+/* How many of n rows of the feed go into a chunk that has `rows` already: a picture whose tokens see each other is a
+ * part by itself. An empty chunk takes one as long as there is room at all. */
+static int64_t part_of(const qn_engine *e, const qn_feed *feed, int64_t i, int64_t n, int64_t rows)
+{
+    const qn_sequence *s = feed->sequence;
+    const int64_t part = qn_images_part(s->images, s->length, n), left = feed->n_ids - e->fed[i];
+    if (part || rows) return part;
+    return qn_images_part(s->images, s->length, left < e->info.max_rows ? left : e->info.max_rows);
+}
+
+/* Nothing is left to be computed, unless a picture does not fit. */
+static qn_status check_cut(const qn_engine *e, int64_t n_feeds, const qn_feed *feeds)
+{
+    for (int64_t i = 0; i < n_feeds; i++) {
+        const qn_sequence *s = feeds[i].sequence;
+        const int64_t left = feeds[i].n_ids - e->fed[i];
+        if (left > 0)
+            return qn_fail(
+                QN_E_ARG,
+                "%lld tokens of images stand in a row and see each other, but a step has %lld rows for them",
+                (long long)(qn_images_extend(s->images, s->length + 1) - s->length),
+                (long long)(left < e->info.max_rows ? left : e->info.max_rows));
+    }
+    return QN_OK;
+}
+
 qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn_step_logits_fn *logits,
                          qn_step_stop_fn *stop, void *user)
 {
@@ -355,11 +392,12 @@ qn_status qn_engine_step(qn_engine *e, int64_t n_feeds, const qn_feed *feeds, qn
         for (int64_t i = 0; i < n_feeds && rows < limit; i++) {
             int64_t n = feeds[i].n_ids - e->fed[i];
             if (n > limit - rows) n = limit - rows;
+            if (n > 0) n = part_of(e, &feeds[i], i, n, rows);
             if (n <= 0) continue;
             e->parts[n_parts++] = (qn_chunk_part){i, e->fed[i], rows, n};
             rows += n;
         }
-        if (rows == 0) return QN_OK;
+        if (rows == 0) return check_cut(e, n_feeds, feeds);
         if (stop && stop(user)) return qn_fail(QN_E_CANCELLED, "cancelled");
         int taken;
         qn_status status = qn_ahead_take(e, n_parts == n_feeds ? n_feeds : 0, feeds, &taken);

@@ -28,6 +28,21 @@ static qn_status run(qn_engine *e, qn_program *p, const qn_vision_layout *layout
     return QN_OK;
 }
 
+/* What the text needs that other devices do not compute. */
+static qn_status check_device(const qn_engine *e)
+{
+    const qn_vision_config *v = &e->config.vision;
+    const int is_split = e->card.device != NULL,
+              is_cpu = strcmp(e->device->ops->name, "cpu") == 0 && !is_split;
+    if (v->seen != QN_VISION_SEEN_BEFORE && !is_cpu)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "images of this model need the device cpu: their tokens see those behind them");
+    if (v->n_deepstack && is_split)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "images of this model need a single device: they are added to several layers");
+    return QN_OK;
+}
+
 qn_status qn_engine_see(qn_engine *e, int64_t n_views, const qn_image_grid *views, const float *patches,
                         float *out)
 {
@@ -35,6 +50,7 @@ qn_status qn_engine_see(qn_engine *e, int64_t n_views, const qn_image_grid *view
     const int64_t n_floats = qn_vision_tokens(v, n_views, views) * qn_vision_width(v, e->config.hidden_size);
     qn_vision_layout layout;
     qn_program *p = NULL;
+    QN_TRY(check_device(e));
     QN_TRY(qn_vision_layout_make(v, n_views, views, &layout));
     qn_status status = make_program(e, &layout, &p);
     if (status == QN_OK) status = run(e, p, &layout, patches, n_floats, out);

@@ -262,7 +262,8 @@ static int64_t compose(qn_scheduler *s, const qn_client *leader)
         r->seen = 2 * s->n_steps + 1;
         if (is_decoding(r) || !may_feed(s, r, leader)) continue;
         int64_t n = qn_points_chunk(s, r, from, rest < room ? rest : room);
-        const int64_t n_certain = n == rest ? certain_of_prompt(s, r, room - n) : 0;
+        n = qn_images_extend(r->images, from + n) - from;
+        const int64_t n_certain = n == rest && n < room ? certain_of_prompt(s, r, room - n) : 0;
         if (!secure(s, r, n + n_certain)) continue;
         feed(s, r, from, n + n_certain, 0, n_certain);
         room -= n + n_certain;

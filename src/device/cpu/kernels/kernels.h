@@ -91,9 +91,10 @@ typedef struct {
         *blocks;      /* the sequence's block table: position p lives in page blocks[p / QN_PAGE_TOKENS] */
     int64_t position; /* absolute position of the tile's first row; the others follow one by one */
     int64_t window;   /* row at p sees positions (p - window, p]; 0: all of [0, p] */
-    int64_t seen;  /* > 0: every row sees [0, seen) instead; with a window (p - window, p + window) of it */
-    float scale;   /* scores = scale * q.k */
-    float softcap; /* 0: none; else scores = softcap * tanh(scores / softcap) */
+    int64_t seen;     /* > 0: every row sees [0, seen) instead; with a window (p - window, p + window) of it;
+                      < 0: [0, -seen), with a window (p - window, -seen) */
+    float scale;      /* scores = scale * q.k */
+    float softcap;    /* 0: none; else scores = softcap * tanh(scores / softcap) */
     const float *sinks; /* [n_heads] extra logit per head that takes part in the softmax, or NULL */
 } qn_attend_args;
 

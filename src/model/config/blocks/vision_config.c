@@ -313,6 +313,18 @@ static qn_status read_theta(const qn_fields *f, qn_vision_config *v)
     return QN_OK;
 }
 
+/* Gemma 4 reads the padding's row of the second embedding where a picture is. */
+static qn_status read_pad(const reader *r, qn_vision_config *v)
+{
+    qn_fields text;
+    int found = 0;
+    int64_t id = 0;
+    QN_TRY(qn_fields_object(&r->root, "text_config", "text_config.", &text, &found));
+    if (found) QN_TRY(qn_fields_int(&text, "pad_token_id", 0, r->vocab_size - 1, &id, NULL));
+    v->layer_input_id = (int32_t)id;
+    return QN_OK;
+}
+
 static qn_status read_token(const reader *r, qn_vision_config *v)
 {
     int64_t id = 0;
@@ -322,8 +334,8 @@ static qn_status read_token(const reader *r, qn_vision_config *v)
         return qn_fail(QN_E_FORMAT, "%s: %s is %lld, but the vocabulary has %lld tokens", r->root.file,
                        qn_fields_label(&r->root, "image_token_id", label, sizeof label), (long long)id,
                        (long long)r->vocab_size);
-    v->image_token_id = (int32_t)id;
-    return QN_OK;
+    v->image_token_id = v->layer_input_id = (int32_t)id;
+    return r->family->text_says_seen ? read_pad(r, v) : QN_OK;
 }
 
 /* ---- merging -------------------------------------------------------------------------------------------- */

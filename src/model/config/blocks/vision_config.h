@@ -87,6 +87,8 @@ typedef struct {
     int64_t merger_width, output_width; /* of what the first and the second matrix give; 0: there is none */
     qn_vision_seen seen;
 
+    int32_t
+        layer_input_id; /* a place of a picture has this token's inputs of layers (hidden_size_per_layer_input) */
     int32_t image_token_id; /* stands in a prompt for each vector of a picture */
     qn_image_processor processor;
 } qn_vision_config;

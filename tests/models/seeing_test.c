@@ -1,0 +1,209 @@
+/* Models that see: from a golden picture and the prompt around it to logits and greedy tokens, for every kind that has
+ * a tower; the same with the config.json of older files; the same bits whatever the chunks. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine/machine/images.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/golden_states.h"
+#include "tests/support/model_dir.h"
+
+enum { VOCAB_MAX = 2048, IDS_MAX = 512 };
+
+static const char *const kinds[] = {"qwen2_vl",       "qwen2_5_vl",         "qwen3_vl",      "qwen3_vl_moe",
+                                    "qwen3_5_vision", "qwen3_5_moe_vision", "gemma3_vision", "smolvlm",
+                                    "lfm2_vl",        "internvl",           "mistral3",      "gemma4_vision"};
+
+typedef struct {
+    qn_engine *e;
+    qn_safetensors *st;
+    qn_images *im;
+    const int32_t *ids;
+    int64_t n_ids, vocab;
+} golden;
+
+static golden open_golden(const char *kind, const char *dir, qn_engine_options o)
+{
+    golden g = {0};
+    char path[160];
+    int64_t left = 1;
+    snprintf(path, sizeof path, "models/%s/expected.safetensors", kind);
+    qn_test_ok(qn_safetensors_open(qn_test_need_fixture(path), &g.st));
+    g.e = qn_test_engine(dir, NULL, o);
+    const qn_tensor_view *rgb = qn_safetensors_find(g.st, "image.rgb"),
+                         *ids = qn_test_tensor(g.st, "image.ids", 0);
+    const qn_image image = {rgb->data, rgb->shape[1], rgb->shape[0], 0};
+    g.ids = ids->data;
+    g.n_ids = ids->n_elements;
+    g.vocab = qn_engine_config(g.e)->vocab_size;
+    assert_true(g.vocab <= VOCAB_MAX && g.n_ids <= IDS_MAX);
+    qn_test_ok(qn_images_new(qn_engine_config(g.e), 1, &image, g.ids, g.n_ids, 1 << 20, &g.im));
+    while (left) qn_test_ok(qn_images_see(g.im, g.e, &left));
+    assert_int_equal(qn_images_prompt(g.im).n_ids, g.n_ids);
+    assert_memory_equal(qn_images_prompt(g.im).ids, g.ids, (size_t)g.n_ids * sizeof *g.ids);
+    return g;
+}
+
+static void close_golden(golden *g)
+{
+    qn_images_free(g->im);
+    qn_engine_close(g->e);
+    qn_safetensors_close(g->st);
+}
+
+typedef struct {
+    float *out;
+    int64_t vocab;
+} copies;
+
+static qn_status copy_logits(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
+{
+    copies *c = user;
+    memcpy(c->out + first * c->vocab, logits, (size_t)(n * c->vocab) * sizeof *logits);
+    return QN_OK;
+}
+
+/* Logits of all tokens of the prompt. */
+static void logits_of(golden *g, float *out)
+{
+    qn_sequence *s = qn_test_sequence(g->e);
+    copies c = {out, g->vocab};
+    qn_feed feed = {s, g->ids, g->n_ids, QN_LOGITS_ALL};
+    qn_sequence_set_images(s, g->im);
+    qn_test_ok(qn_engine_step(g->e, 1, &feed, copy_logits, NULL, &c));
+    qn_sequence_free(s);
+}
+
+/* The positions whose logits are stored: all, where the fixture names none. */
+static double difference(const golden *g, const float *logits)
+{
+    const qn_tensor_view *want = qn_test_tensor(g->st, "image.logits", 0),
+                         *at = qn_safetensors_find(g->st, "image.positions");
+    double worst = 0;
+    for (int64_t i = 0; i < want->n_elements; i++) {
+        const int64_t row = at ? ((const int32_t *)at->data)[i / g->vocab] : i / g->vocab;
+        const double d =
+            fabs((double)logits[row * g->vocab + i % g->vocab] - (double)((const float *)want->data)[i]);
+        worst = fmax(worst, d == d ? d : INFINITY);
+    }
+    return worst;
+}
+
+static void check_greedy(golden *g, const char *kind)
+{
+    static float logits[IDS_MAX * VOCAB_MAX];
+    const qn_tensor_view *want = qn_test_tensor(g->st, "image.greedy", 0);
+    qn_sequence *s = qn_test_sequence(g->e);
+    qn_sequence_set_images(s, g->im);
+    qn_feed feed = {s, g->ids, g->n_ids, QN_LOGITS_LAST};
+    int32_t id = 0;
+    for (int64_t i = 0; i < want->n_elements; i++) {
+        copies c = {logits, g->vocab};
+        qn_test_ok(qn_engine_step(g->e, 1, &feed, copy_logits, NULL, &c));
+        id = (int32_t)qn_test_argmax(logits + (feed.n_ids - 1) * g->vocab, g->vocab);
+        if (id != ((const int32_t *)want->data)[i])
+            fail_msg("%s: greedy token %lld is %d, expected %d", kind, (long long)i, (int)id,
+                     (int)((const int32_t *)want->data)[i]);
+        feed = (qn_feed){s, &id, 1, QN_LOGITS_LAST};
+    }
+    qn_sequence_free(s);
+}
+
+static void check(const char *kind, const char *dir, const char *words)
+{
+    golden g = open_golden(kind, dir, (qn_engine_options){.precision = QN_PRECISION_EXACT, .n_threads = 2});
+    float *logits = qn_alloc_array((size_t)(g.n_ids * g.vocab), sizeof *logits);
+    logits_of(&g, logits);
+    const double worst = difference(&g, logits);
+    print_message("%s%s: largest difference of logits %.1e\n", kind, words, worst);
+    if (!(worst <= qn_golden_tolerance(kind))) fail_msg("%s%s: %.1e", kind, words, worst);
+    check_greedy(&g, kind);
+    qn_free(logits);
+    close_golden(&g);
+}
+
+static void test_golden(void **state)
+{
+    char path[128];
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        snprintf(path, sizeof path, "models/%s", kinds[i]);
+        check(kinds[i], qn_test_need_fixture(path), "");
+    }
+}
+
+/* Older files spell config.json otherwise. */
+static void test_older_config(void **state)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char path[128], from[QN_TEST_DIR_MAX], dir[QN_TEST_DIR_MAX], config[QN_TEST_DIR_MAX + 16];
+        snprintf(path, sizeof path, "models/%s/config.hub.json", kinds[i]);
+        const char *older = qn_test_fixture(path);
+        if (!older) continue;
+        snprintf(from, sizeof from, "%.*s", (int)(strrchr(older, '/') - older), older);
+        qn_test_model_copy(from, NULL, NULL, dir);
+        json_t *object = json_load_file(older, 0, NULL);
+        assert_non_null(object);
+        snprintf(config, sizeof config, "%s/config.json", dir);
+        assert_int_equal(json_dump_file(object, config, 0), 0);
+        json_decref(object);
+        check(kinds[i], dir, " (older config.json)");
+        qn_test_model_remove(dir);
+    }
+}
+
+/* Chunks of a step are at most so many rows; a picture whose tokens see each other is one as a whole. */
+static void test_chunks(void **state)
+{
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "models/%s", kinds[i]);
+        const char *dir = qn_test_need_fixture(path);
+        golden g = open_golden(kinds[i], dir, (qn_engine_options){.precision = QN_PRECISION_HIGH});
+        const size_t bytes = (size_t)(g.n_ids * g.vocab) * sizeof(float);
+        float *want = qn_alloc(bytes), *got = qn_alloc(bytes);
+        logits_of(&g, want);
+        const int is_whole = qn_engine_config(g.e)->vision.seen != QN_VISION_SEEN_BEFORE;
+        close_golden(&g);
+        g = open_golden(kinds[i], dir,
+                        (qn_engine_options){.precision = QN_PRECISION_HIGH, .max_rows = is_whole ? 64 : 5});
+        logits_of(&g, got);
+        if (memcmp(want, got, bytes) != 0) fail_msg("%s: other bits in other chunks", kinds[i]);
+        close_golden(&g);
+        qn_free(want);
+        qn_free(got);
+    }
+}
+
+/* A step that ends between two tokens that see each other cannot be computed. */
+static void test_cut(void **state)
+{
+    golden g = open_golden("gemma3_vision", qn_test_need_fixture("models/gemma3_vision"),
+                           (qn_engine_options){.precision = QN_PRECISION_EXACT});
+    const int32_t token = qn_engine_config(g.e)->vision.image_token_id;
+    int64_t first = 0;
+    while (g.ids[first] != token) first++;
+    qn_sequence *s = qn_test_sequence(g.e);
+    qn_sequence_set_images(s, g.im);
+    const qn_feed feed = {s, g.ids, first + 1, QN_LOGITS_NONE};
+    assert_int_equal(qn_engine_step(g.e, 1, &feed, NULL, NULL, NULL), QN_E_ARG);
+    assert_non_null(strstr(qn_last_error(), "tokens of images stand in a row"));
+    qn_sequence_free(s);
+    close_golden(&g);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_older_config),
+                                       cmocka_unit_test(test_chunks), cmocka_unit_test(test_cut)};
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
