@@ -154,6 +154,31 @@ need_openapi() {
     export QUERN_OPENAPI=$folder/bin/python
 }
 
+# need_llama_server: llama.cpp's own server tests with the chat templates that they name, out of the source of
+# llama-cpp-python, and the packages that they import, into the cache folder; QUERN_LLAMA_SERVER names it.
+need_llama_server() {
+    local folder=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}/llama-server name=llama_cpp_python-0.3.36
+    local pip="-m pip --quiet --disable-pip-version-check --no-cache-dir"
+    [ -z "${QUERN_LLAMA_SERVER-}" ] || return 0
+    [ -e "$folder/complete" ] || {
+        need_packages python3-venv
+        say "fetching llama.cpp's server tests (the source of llama-cpp-python, 75 MB) into $folder"
+        rm -rf "$folder"
+        mkdir -p "$folder/llama.cpp" && python3 -m venv "$folder" >&2 &&
+            "$folder/bin/python" $pip install 'pytest~=8.3.3' 'filelock~=3.16' 'openai~=2.14.0' 'requests~=2.32.3' 'wget~=3.2' \
+                aiohttp prometheus-client numpy gguf==0.19.0 >&2 &&
+            "$folder/bin/python" $pip download --no-deps --no-binary :all: -d "$folder" llama-cpp-python==0.3.36 >&2 &&
+            tar xzf "$folder/$name.tar.gz" -C "$folder/llama.cpp" --strip-components=3 "$name/vendor/llama.cpp/tools/server/tests" \
+                "$name/vendor/llama.cpp/models/templates" >&2 && touch "$folder/complete" || {
+            rm -rf "$folder"
+            say "they could not be fetched (no index): llama.cpp's tests are left out"
+            echo "0 passed, 0 failed, 1 skipped"
+            return 1
+        }
+    }
+    export QUERN_LLAMA_SERVER=$folder
+}
+
 # need_jsonschema: the validator jsonschema with its formats, into the cache folder; QUERN_JSONSCHEMA names the Python that has it.
 need_jsonschema() {
     local folder=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}/jsonschema

@@ -20,6 +20,10 @@ test-clients: SHELL := bash
 test-clients: all
 	$(Q). tools/setup.sh; need_clients || exit 0; tools/fetch-models smollm2 >/dev/null; \
 	  PYTHON="$$QUERN_CLIENTS" QUERN=$(B)/quern tests/run $(wildcard tests/clients/test_*.py)
+# llama.cpp's own server tests against `quern serve`: fetches them at the first run (75 MB).
+test-llama-server: SHELL := bash
+test-llama-server: all
+	$(Q). tools/setup.sh; need_llama_server || exit 0; tests/llama_server/run $(B)/quern
 # Random walks through constraints, WALKS of each of SCHEMAS schemas: every finished text must be valid by our validator and by
 # PyPI's jsonschema, which is installed at the first run.
 WALKS ?= 100
@@ -60,4 +64,4 @@ test-attack: SHELL := bash
 test-attack: all
 	$(Q). tools/setup.sh; need_packages wrk slowhttptest; rm -f $(B)/attack.log; \
 	  QUERN=$(B)/quern QUERN_ATTACK_LOG=$(B)/attack.log tests/run tests/attack/test_attack.py; rc=$$?; cat $(B)/attack.log; exit $$rc
-.PHONY: test-attack test-schemathesis test-images test-constrain test-tokenizers test-jinja test-mlx run-mlx test-peft test-clients
+.PHONY: test-llama-server test-attack test-schemathesis test-images test-constrain test-tokenizers test-jinja test-mlx run-mlx test-peft test-clients
