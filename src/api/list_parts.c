@@ -66,7 +66,8 @@ static qn_status evaluate(part *p, int pass)
     int64_t n_rows = 0;
     for (size_t i = 0; i < p->n_items; i++) n_rows += add_rows(p, i, pass, p->rows + n_rows);
     if (!n_rows) return QN_OK;
-    return qn_wanted_rows_evaluate(p->work->model, p->rows, n_rows, p->work->logits, p->work->scores, take, p);
+    return qn_wanted_rows_evaluate(p->work->model, p->rows, n_rows, p->work->logits, p->work->scores, take,
+                                   p);
 }
 
 /* Did one of several items fail for want of memory? Fewer at a time may find room. */
