@@ -48,7 +48,7 @@ def main():
         first = [find(keys, m) for m in MODULES]
         cases.append({"keys": keys, "first": [k if k in keys else None for k in first]})
     with open(os.path.join(ROOT, "tests/golden/adapter_patterns.json"), "w") as f:
-        f.write(json.dumps({"modules": MODULES, "cases": cases}) + "\n")
+        f.write(json.dumps({"modules": MODULES, "cases": cases}, separators=(",", ":")) + "\n")
 
 
 if __name__ == "__main__":

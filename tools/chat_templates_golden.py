@@ -54,7 +54,7 @@ def main():
         cases.append(case)
     os.makedirs(OUT, exist_ok=True)
     with open(OUT + "/cases.json", "w") as f:
-        f.write("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
+        f.write("[\n" + ",\n".join(json.dumps(c, separators=(",", ":"), ensure_ascii=False) for c in cases) + "\n]\n")
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def main():
         except Exception as e:
             cases.append({"template": t, "message": str(e)})
     with open(path, "w") as f:
-        json.dump({"context": CONTEXT, "cases": cases}, f, ensure_ascii=False, indent=0)
+        json.dump({"context": CONTEXT, "cases": cases}, f, ensure_ascii=False, separators=(",", ":"))
         f.write("\n")
 
 

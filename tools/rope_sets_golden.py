@@ -46,7 +46,7 @@ def main():
                 continue  # the reference takes no such file
         cases.append(case)
     with open(os.path.join(ROOT, "tests/golden/rope_sets.json"), "w") as f:
-        f.write("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
+        f.write("[\n" + ",\n".join(json.dumps(c, separators=(",", ":"), ensure_ascii=False) for c in cases) + "\n]\n")
 
 
 if __name__ == "__main__":

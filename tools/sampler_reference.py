@@ -251,6 +251,10 @@ def repetitions(rng, n):
     return cases
 
 
+def compact(value):
+    return json.dumps(value, separators=(",", ":"))
+
+
 def main():
     usual = os.path.join(os.path.dirname(__file__), "../tests/golden/ops/chains.json")
     out = sys.argv[1] if len(sys.argv) > 1 else usual
@@ -269,8 +273,8 @@ def main():
               for version in (1, 2) for tau, eta in ((5.0, 0.1), (2.0, 0.5))]
     golden = {"logits": {name: [float(f"{v:.9g}") for v in x] for name, x in stored.items()}, "made": MADE,
               "cases": cases, "traces": traces, "repetitions": repetitions(rng, 80)}
-    lines = ",\n".join(f"{json.dumps(key)}: " + (
-        "[\n" + ",\n".join(json.dumps(v) for v in value) + "\n]" if isinstance(value, list) else json.dumps(value))
+    lines = ",\n".join(f"{json.dumps(key)}:" + (
+        "[\n" + ",\n".join(compact(v) for v in value) + "\n]" if isinstance(value, list) else compact(value))
         for key, value in golden.items())
     with open(out, "w") as f:
         f.write("{\n" + lines + "\n}\n")

@@ -48,7 +48,7 @@ def main():
                           "texts": texts, "ids": [t.encode(x, add_special_tokens=False) for x in texts]})
     for name, text in files.items():
         open(os.path.join(OUT, name), "w").write(text)
-    json.dump(cases, open(os.path.join(OUT, "cases.json"), "w"), separators=(",", ":"))
+    json.dump(cases, open(os.path.join(OUT, "cases.json"), "w"), separators=(",", ":"), ensure_ascii=False)
 
 
 if __name__ == "__main__":

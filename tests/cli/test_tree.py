@@ -106,3 +106,9 @@ def test_types_of_weights_are_listed():
     assert types_in(row) == blocks | {"f32", "f16", "bf16"}
     bits = re.findall(r"QN_AFFINE_GROUPS\(X, (\d)\)", read("include/quern/dtype.h"))
     assert re.findall(r"\d", section(row, "affine types of", "bits")) == bits
+
+
+def test_golden_data_are_small():
+    sizes = [os.path.getsize(os.path.join(folder, name)) for folder, _, files in os.walk("tests/golden") for name in files
+             if not name.endswith(".pyc")]
+    assert sum(sizes) <= 8 << 20, f"tests/golden has {sum(sizes)} bytes, at most {8 << 20} are allowed"
