@@ -1,4 +1,4 @@
-/* The first column of ATTEND's block tables: how many pages lie before the table, and a mark. */
+/* The first column of ATTEND's block tables: how many pages lie before the table, and marks. */
 #ifndef QN_PRIM_BLOCKS_H
 #define QN_PRIM_BLOCKS_H
 
@@ -7,10 +7,12 @@
 /* Added to the first column of a sequence whose rows of this step all see each other, those behind them too, and
  * besides what lies before them (of a window: that begins at each row's own). On the CPU alone. */
 enum { QN_BLOCKS_WHOLE = 1 << 30 };
+/* Beside it: windows reach back to the first of these rows at least. */
+enum { QN_BLOCKS_BACK = 1 << 29 };
 
 static inline int64_t qn_blocks_before(int32_t first_column)
 {
-    return first_column & ~QN_BLOCKS_WHOLE;
+    return first_column & ~(QN_BLOCKS_WHOLE | QN_BLOCKS_BACK);
 }
 
 #endif

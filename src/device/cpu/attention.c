@@ -39,21 +39,27 @@ typedef struct {
     int64_t row, n_rows, position;
     int64_t
         seen; /* positions that all its rows see, as qn_attend_args.seen; 0: each row those up to its own */
+    int64_t window;
     int64_t first_group, n_groups, cost_of_group;
 } tile_of_rows;
 
 enum { READING = 8, GROUP_PAGES = QN_ATTN_GROUP / QN_PAGE_TOKENS }; /* READING in pairs */
 
-/* Rows of sequence i from r on, at most n_rows. */
+/* Rows of sequence i from r on, at most n_rows; one where each has a window of its own. */
 static tile_of_rows tile_at(const qn_cpu_step *s, int64_t i, int64_t r, int64_t n_rows)
 {
     const int32_t *positions = (const int32_t *)s->in[3], *row_begin = (const int32_t *)s->in[4],
                   *table = (const int32_t *)s->in[5] + i * s->plan.in[5].stride[0];
-    const int64_t shared = s->plan.in[0].shape.dim[1] / s->plan.in[1].shape.dim[1],
-                  window = s->plan.params.attend.window;
+    const int64_t shared = s->plan.in[0].shape.dim[1] / s->plan.in[1].shape.dim[1], before = r - row_begin[i];
+    int64_t window = s->plan.params.attend.window;
     tile_of_rows t = {.blocks = table + 1, .row = r, .n_rows = row_begin[i + 1] - r};
     if (t.n_rows > n_rows) t.n_rows = n_rows;
     t.position = positions[r] - qn_blocks_before(table[0]) * QN_PAGE_TOKENS;
+    if (table[0] & QN_BLOCKS_BACK && window) {
+        t.n_rows = 1;
+        if (window <= before) window = before + 1;
+    }
+    t.window = window;
     const int64_t from = window && t.position >= window ? t.position - window + 1 : 0,
                   pairs = t.n_rows * shared;
     int64_t end = t.position + t.n_rows;
@@ -147,6 +153,7 @@ static void attend_tile(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_a
     a->blocks = t->blocks;
     a->position = t->position;
     a->seen = t->seen;
+    a->window = t->window;
     a->q = (const float *)s->in[0] + t->row * a->q_stride;
     a->out = (float *)s->out + t->row * a->out_stride;
     for (int64_t h = kv_head; h < kv_head + n_kv; h++, cost += each) {
@@ -193,9 +200,10 @@ static void attend_pages(const qn_cpu_run *run, const qn_cpu_step *s)
                         .softcap = p->softcap,
                         .sinks = p->has_sinks ? (const float *)s->in[6] : NULL};
     for (int64_t i = 0; i < n_sequences; i++) {
-        for (int64_t r = row_begin[i]; r < row_begin[i + 1]; r += n_rows) {
+        for (int64_t r = row_begin[i]; r < row_begin[i + 1];) {
             tile_of_rows t = tile_at(s, i, r, n_rows);
             total += t.n_groups * t.cost_of_group;
+            r += t.n_rows;
         }
     }
     work_share mine = share_of(run, total * kv.kv_heads, run->thread);
@@ -207,10 +215,11 @@ static void attend_pages(const qn_cpu_run *run, const qn_cpu_step *s)
     for (int64_t i = 0; i < n_sequences; i++) {
         int64_t together = row_begin[i + 1] - row_begin[i] <= n_rows ? kv.kv_heads : 1;
         for (int64_t h = 0; h < kv.kv_heads; h += together) {
-            for (int64_t r = row_begin[i]; r < row_begin[i + 1]; r += n_rows) {
+            for (int64_t r = row_begin[i]; r < row_begin[i + 1];) {
                 tile_of_rows t = tile_at(s, i, r, n_rows);
                 attend_tile(run, s, &a, &t, h, together, cost, &mine);
                 cost += t.n_groups * t.cost_of_group * together;
+                r += t.n_rows;
             }
         }
     }

@@ -5,6 +5,7 @@
 #include "base/random.h"
 #include "engine/machine/engine_parts.h"
 #include "engine/machine/images.h"
+#include "model/config/blocks/vision_family.h"
 #include "prim/blocks.h"
 
 qn_status qn_sequence_new(qn_engine *e, qn_sequence **out)
@@ -198,6 +199,7 @@ qn_status qn_engine_put_rows(qn_engine *e, const qn_feed *feed, int64_t first, i
         int32_t *row = e->rows.blocks[i] + at * (1 + e->table_size[i]);
         row[0] = (int32_t)t->base;
         if (is_whole(e, s, i)) row[0] |= QN_BLOCKS_WHOLE;
+        if (is_whole(e, s, i) && e->config.vision.family->windows_reach_back) row[0] |= QN_BLOCKS_BACK;
         memcpy(row + 1, t->ids, (size_t)t->n * sizeof *row);
     }
     if (e->config.rope_short_positions && !s->is_long)

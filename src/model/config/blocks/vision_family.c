@@ -305,6 +305,18 @@ static const qn_vision_name gemma4_names[] = {
     {QN_VISION_POST_NORM2, "vision_tower.encoder.layers.#.post_feedforward_layernorm.weight"},
     {QN_VISION_MERGER_DOWN, "embed_vision.embedding_projection.weight"},
     {QN_VISION_ROLE_COUNT, NULL}};
+static const qn_vision_name gemma4_unified_names[] = {
+    {QN_VISION_PATCH_NORM, "vision_embedder.patch_ln1.weight"},
+    {QN_VISION_PATCH_NORM_BIAS, "vision_embedder.patch_ln1.bias"},
+    {QN_VISION_PATCH, "vision_embedder.patch_dense.weight"},
+    {QN_VISION_PATCH_BIAS, "vision_embedder.patch_dense.bias"},
+    {QN_VISION_EMBED_NORM, "vision_embedder.patch_ln2.weight"},
+    {QN_VISION_EMBED_NORM_BIAS, "vision_embedder.patch_ln2.bias"},
+    {QN_VISION_POSITIONS, "vision_embedder.pos_embedding"},
+    {QN_VISION_PRE_NORM, "vision_embedder.pos_norm.weight"},
+    {QN_VISION_PRE_NORM_BIAS, "vision_embedder.pos_norm.bias"},
+    {QN_VISION_MERGER_DOWN, "embed_vision.embedding_projection.weight"},
+    {QN_VISION_ROLE_COUNT, NULL}};
 static const qn_field_default gemma4_defaults[] = {{"depth", 16, 0},
                                                    {"embed_dim", 768, 0},
                                                    {"num_heads", 12, 0},
@@ -315,6 +327,9 @@ static const qn_field_default gemma4_defaults[] = {{"depth", 16, 0},
                                                    {"places_side", 10240, 0},
                                                    {"norm_eps", 1e-6, 0},
                                                    {NULL, 0, 0}};
+static const qn_field_default gemma4_unified_defaults[] = {
+    {"embed_dim", 3840, 0},   {"patch_size", 16, 0}, {"pooling_kernel_size", 3, 0},
+    {"places_side", 1120, 0}, {"norm_eps", 1e-6, 0}, {NULL, 0, 0}};
 static const qn_field_default gemma4_root[] = {{"image_token_id", 258880, 0}, {NULL, 0, 0}};
 static const qn_field_spelling gemma4_spelled[] = {{"depth", "num_hidden_layers"},
                                                    {"embed_dim", "hidden_size"},
@@ -323,6 +338,11 @@ static const qn_field_spelling gemma4_spelled[] = {{"depth", "num_hidden_layers"
                                                    {"places_side", "position_embedding_size"},
                                                    {"norm_eps", "rms_norm_eps"},
                                                    {NULL, NULL}};
+static const qn_field_spelling gemma4_unified_spelled[] = {{"embed_dim", "mm_embed_dim"},
+                                                           {"places_side", "mm_posemb_size"},
+                                                           {"norm_eps", "rms_norm_eps"},
+                                                           {NULL, NULL}};
+
 /* ---- the rows ------------------------------------------------------------------------------------------ */
 
 static const qn_vision_family rows[] = {
@@ -578,6 +598,24 @@ static const qn_vision_family rows[] = {
                   .merge_rms = 1,
                   .merge_scale_root = 1,
                   .seen = QN_VISION_SEEN_WHOLE_SLIDING},
+    },
+    {
+        .model_types = LIST("gemma4_unified"),
+        .prefixes = LIST("model.", ""),
+        .names = gemma4_unified_names,
+        .defaults = gemma4_unified_defaults,
+        .spelled = gemma4_unified_spelled,
+        .root_defaults = gemma4_root,
+        .patch_dims = 2,
+        .merged_by = "pooling_kernel_size",
+        .layerless = 1,
+        .text_says_seen = 1,
+        .windows_reach_back = 1,
+        .fixed = {.norm_eps = 1e-5f,
+                  .places = QN_VISION_PLACES_AXES_IN_TURN,
+                  .merge_norm = 2,
+                  .merge_rms = 1,
+                  .seen = QN_VISION_SEEN_WHOLE},
     },
 };
 

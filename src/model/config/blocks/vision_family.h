@@ -111,6 +111,7 @@ typedef struct qn_vision_family {
     int switched;        /* 1: norm_type, use_qk_norm, attention_bias, use_mean_pooling and
                                     use_absolute_position_embeddings are looked at */
     int text_says_seen;  /* 1: fixed.seen is so if the text's use_bidirectional_attention is "vision" */
+    int windows_reach_back; /* 1: a token of a picture sees all of it, whatever the window */
     qn_vision_config fixed; /* numbers and switches that files do not give */
 } qn_vision_family;
 
