@@ -658,6 +658,7 @@ qn_status qn_program_new(qn_scope *s, const qn_program_options *options, int n_o
     p->n_inputs = s->n_inputs;
     p->plan.name = options->name;
     p->plan.precision = options->precision;
+    p->plan.narrow = options->narrow;
     p->plan.max = options->max;
     p->output_buffers = qn_calloc((size_t)n_outputs + 1, sizeof *p->output_buffers);
     p->input_buffers = qn_calloc((size_t)s->n_inputs + 1, sizeof *p->input_buffers);

@@ -12,6 +12,9 @@ typedef struct {
     const char *name; /* for traces */
     qn_sizes max;     /* the largest R, S, L */
     qn_precision precision;
+    /* 1: a model's forward pass. A device may then hold what is f32 here in 16 bits between steps, unless precision
+     * is exact; inputs and outputs are f32 for the host. */
+    int narrow;
 } qn_program_options;
 
 /* Compiles what the outputs need. Inputs are those made by qn_input in this scope. The scope may be freed

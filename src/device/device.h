@@ -102,6 +102,7 @@ typedef struct {
 typedef struct {
     const char *name;
     qn_precision precision;
+    int narrow; /* 1: what is f32 between steps may be kept in 16 bits, unless precision is exact */
     qn_sizes max;
     int n_slots, n_steps, n_groups;
     qn_plan_slot *slots;
@@ -153,8 +154,9 @@ typedef struct {
     const char
         *chip; /* the chip's own name, as long as the device lives; NULL: it has none that users know */
     int n_threads;
-    int layout;           /* version of the layouts of weights, 0: none that a file could keep */
-    qn_dtype fast_kv;     /* the 16-bit type of keys and values that it computes with fastest */
+    int layout;       /* version of the layouts of weights, 0: none that a file could keep */
+    qn_dtype fast_kv; /* the 16-bit type of keys and values that it computes with fastest */
+    int own_kv; /* 1: models of bf16 have keys and values of bf16, where these would have another type of 16 bits */
     int32_t prefill_rows; /* rows of a prompt's step that keep it busy; 0: the engine's own choice */
     const char
         *note; /* what users should know of its weights; "": nothing. The device's, until asked again */

@@ -59,7 +59,8 @@ static qn_status step(const job *j, qn_prim prim, qn_mlx_weight *w, const qn_ten
                            .memo = &memo,
                            .budget_bytes = SIZE_MAX / 16};
     if (status == QN_OK) status = j->shim->apply(&s, &out);
-    if (status == QN_OK) status = j->shim->array_read(out, to, (size_t)like->n_elements * sizeof *to);
+    if (status == QN_OK)
+        status = j->shim->array_read(out, QN_DTYPE_F32, to, (size_t)like->n_elements * sizeof *to);
     for (int i = 0; i < 3; i++) j->shim->array_free(in[i]);
     j->shim->array_free(out);
     j->shim->memo_free(memo);

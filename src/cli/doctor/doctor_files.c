@@ -361,7 +361,7 @@ void qn_doctor_devices(qn_doctor *d)
         qn_buf_printf(&b, "; %s", cuda.missing);
     if (mlx.is_there)
         qn_buf_printf(&b, "; mlx by %s on %s", mlx.info.description,
-                      strcmp(mlx.info.set, "metal") == 0 ? "the GPU" : "the CPU");
+                      strcmp(mlx.info.set, "mlx_cpu") != 0 ? "the GPU" : "the CPU");
     else if (is_missed(&mlx, wish))
         qn_buf_printf(&b, "; %s", mlx.missing);
     if (b.status == QN_OK) qn_doctor_say(d, QN_FOUND_OK, NULL, "%s", b.data);

@@ -3,21 +3,17 @@
  * soft caps. */
 #include <algorithm>
 
-#include "device/mlx/state.hpp"
+#include "device/mlx/attention.hpp"
 
 namespace qn
 {
-
-/* Scores that are computed at once, about: 64 MiB. */
-constexpr int64_t SCORES_MAX = int64_t{1} << 24;
 
 static mx::ShapeElem dim(int64_t n)
 {
     return static_cast<mx::ShapeElem>(n);
 }
 
-/* Elements [begin, end) of one axis. */
-static mx::array range_of(const mx::array &x, int axis, int64_t begin, int64_t end)
+mx::array range_of(const mx::array &x, int axis, int64_t begin, int64_t end)
 {
     mx::Shape from(x.ndim(), 0), to = x.shape();
     if (begin == 0 && end == to[axis]) return x;
@@ -27,20 +23,6 @@ static mx::array range_of(const mx::array &x, int axis, int64_t begin, int64_t e
 }
 
 /* ---- what rows see ------------------------------------------------------------------------------------ */
-
-/* Row i of sequence b of a batch is at position[b] + i, counted from the first key that is at hand. */
-struct sight {
-    std::vector<int32_t> position, end; /* end: of the keys of the sequence, behind its last row */
-    int64_t n_rows, n_keys, window;
-    bool whole;
-};
-
-/* Rows [row, row + n) see keys [low, high) of those at hand, and of these what mask says. */
-struct view {
-    int64_t row, n, low, high;
-    bool is_causal;
-    std::optional<mx::array> mask; /* bool [n sequences, 1, n, high - low] */
-};
 
 static view view_of(const sight &s, int64_t row, int64_t n)
 {
@@ -87,15 +69,7 @@ static int64_t rows_of_piece(const call &c, int64_t heads, int64_t n_keys, int64
 
 /* ---- rows against keys -------------------------------------------------------------------------------- */
 
-/* One batch in MLX's order: q [n, heads, n_rows, d], k [n, kv_heads, n_keys, d], v [n, kv_heads, n_keys, dv],
- * all f32. */
-struct operands {
-    mx::array q, k, v;
-    std::optional<mx::array> sinks;
-};
-
-/* [n, rows, heads, d] to [n, heads, rows, d], and back. */
-static mx::array heads_first(const mx::array &x)
+mx::array heads_first(const mx::array &x)
 {
     return mx::transpose(x, {0, 2, 1, 3});
 }
@@ -152,138 +126,23 @@ static mx::array attend_piece(const qn_params_attend &p, const operands &o, cons
                                                   o.sinks);
 }
 
-/* [n, n_rows, heads, dv] */
-static mx::array attend_batch(const call &c, const operands &o, const sight &s)
+mx::array attend_batch(const call &c, const operands &o, sight &s)
 {
     const int64_t piece = rows_of_piece(c, int64_t{o.q.shape(0)} * o.q.shape(1), s.n_keys, s.n_rows);
+    if (s.views.empty() || s.views[0].n != std::min(piece, s.n_rows)) {
+        s.views.clear();
+        for (int64_t row = 0; row < s.n_rows; row += piece)
+            s.views.push_back(view_of(s, row, std::min(piece, s.n_rows - row)));
+    }
     std::vector<mx::array> parts;
-    for (int64_t row = 0; row < s.n_rows; row += piece)
-        parts.push_back(attend_piece(c.p().attend, o, view_of(s, row, std::min(piece, s.n_rows - row))));
+    for (const view &v : s.views) parts.push_back(attend_piece(c.p().attend, o, v));
     return heads_first(parts.size() == 1 ? parts[0] : mx::concatenate(std::move(parts), 2));
 }
 
-static std::optional<mx::array> sinks_of(const call &c)
+std::optional<mx::array> sinks_of(const call &c)
 {
     if (!c.p().attend.has_sinks) return std::nullopt;
     return c.in(c.n() - 1);
-}
-
-/* ---- over pages --------------------------------------------------------------------------------------- */
-
-/* Where the rows of all sequences lie in pages. */
-struct places {
-    std::vector<int32_t> row_begin, positions, blocks;
-    int64_t width, page_tokens; /* of a row of the table */
-
-    const int32_t *table(int64_t sequence) const
-    {
-        return blocks.data() + sequence * width;
-    }
-    /* Of a row, counted from the first page of its table. */
-    int64_t position(int64_t sequence, int64_t row) const
-    {
-        return positions[row] - int64_t{table(sequence)[0]} * page_tokens;
-    }
-};
-
-static places places_of(const call &c)
-{
-    return {c.ints(4), c.ints(3), c.ints(5), c.in(5).shape(1), c.step.state->page_tokens};
-}
-
-static void write_rows(const call &c, const places &at)
-{
-    qn_mlx_state &s = *c.step.state;
-    const size_t layer = static_cast<size_t>(c.p().attend.layer);
-    std::vector<int32_t> pages, slots;
-    for (size_t i = 0; i + 1 < at.row_begin.size(); i++)
-        for (int64_t r = at.row_begin[i]; r < at.row_begin[i + 1]; r++) {
-            const int64_t p = at.position(static_cast<int64_t>(i), r);
-            pages.push_back(at.table(static_cast<int64_t>(i))[1 + p / at.page_tokens]);
-            slots.push_back(static_cast<int32_t>(p % at.page_tokens));
-        }
-    if (pages.empty()) return;
-    reach(s, pages, c.step.budget_bytes);
-    const mx::ShapeElem n = dim(static_cast<int64_t>(pages.size()));
-    const std::vector<mx::array> index = {numbers(places_of_units(s, pages), {n}), numbers(slots, {n})};
-    const auto put = [&](mx::array &into, const mx::array &x) {
-        const mx::array rows =
-            mx::reshape(mx::astype(range_of(x, 0, 0, n), s.dtype), {n, 1, 1, x.shape(1), x.shape(2)});
-        mx::array next = mx::scatter(into, index, rows, {0, 1});
-        into = std::move(next);
-    };
-    put(s.keys[layer], c.in(1));
-    if (s.v_dim) put(s.values[layer], c.in(2));
-}
-
-/* The pages that rows of a sequence see: [first, end) of its table. */
-struct reach_of_rows {
-    int64_t position, end, first_page, end_page;
-};
-
-static reach_of_rows reach_of(const call &c, const places &at, int64_t sequence)
-{
-    const int64_t row = at.row_begin[sequence], n = at.row_begin[sequence + 1] - row,
-                  window = c.p().attend.window, position = at.position(sequence, row), end = position + n;
-    const int64_t first = window ? std::max<int64_t>(0, position - window + 1) / at.page_tokens : 0;
-    return {position, end, first, (end + at.page_tokens - 1) / at.page_tokens};
-}
-
-/* Several sequences together, where that pads none to much more than it has. */
-static bool fits_together(const call &c, const places &at, const batch &b, int64_t heads)
-{
-    int64_t most = 0, sum = 0;
-    for (int64_t i = 0; i < b.n; i++) {
-        const reach_of_rows r = reach_of(c, at, b.sequence + i);
-        most = std::max(most, r.end_page - r.first_page);
-        sum += r.end_page - r.first_page;
-    }
-    return b.n * most <= 2 * sum && b.n * b.n_rows * heads * most * at.page_tokens <= SCORES_MAX;
-}
-
-/* Pages ids [n, n_pages] of a layer as [n, heads, n_pages * page_tokens, d] in f32. */
-static mx::array pages_of(const call &c, const mx::array &layer, const mx::array &ids)
-{
-    c.room(int64_t{ids.shape(0)} * ids.shape(1) * layer.shape(1) * layer.shape(2) * layer.shape(3));
-    const mx::array found =
-        mx::reshape(mx::take(layer, ids, 0), {ids.shape(0), -1, layer.shape(2), layer.shape(3)});
-    return mx::astype(heads_first(found), mx::float32);
-}
-
-static mx::array attend_pages(const call &c, const places &at, const batch &b)
-{
-    const qn_params_attend &p = c.p().attend;
-    const qn_mlx_state &s = *c.step.state;
-    const size_t layer = static_cast<size_t>(p.layer);
-    std::vector<reach_of_rows> all;
-    int64_t n_pages = 0;
-    for (int64_t i = 0; i < b.n; i++) {
-        all.push_back(reach_of(c, at, b.sequence + i));
-        n_pages = std::max(n_pages, all.back().end_page - all.back().first_page);
-    }
-    sight see{{}, {}, b.n_rows, n_pages * at.page_tokens, p.window, p.whole != 0};
-    std::vector<int32_t> ids;
-    for (int64_t i = 0; i < b.n; i++) {
-        const int32_t *table = at.table(b.sequence + i) + 1;
-        for (int64_t j = 0; j < n_pages; j++)
-            ids.push_back(table[std::min(all[i].first_page + j, all[i].end_page - 1)]);
-        const int64_t before = all[i].first_page * at.page_tokens;
-        see.position.push_back(static_cast<int32_t>(all[i].position - before));
-        see.end.push_back(static_cast<int32_t>(all[i].end - before));
-    }
-    const mx::array index = numbers(places_of_units(s, ids), {dim(b.n), dim(n_pages)});
-    operands o{heads_first(rows_of_batch(c.in(0), b)), pages_of(c, s.keys[layer], index), mx::array(0.0f),
-               sinks_of(c)};
-    if (b.n > 1) { /* what lies behind a sequence may be anything, NaN too; one alone does not read it */
-        const mx::array end = numbers(see.end, {dim(b.n), 1, 1, 1});
-        const mx::array is_own = mx::less(mx::reshape(mx::arange(o.k.shape(2)), {1, 1, -1, 1}), end);
-        o.k = mx::where(is_own, o.k, mx::array(0.0f));
-        if (s.v_dim) o.v = mx::where(is_own, pages_of(c, s.values[layer], index), mx::array(0.0f));
-    } else if (s.v_dim) {
-        o.v = pages_of(c, s.values[layer], index);
-    }
-    if (!s.v_dim) o.v = range_of(o.k, 3, 0, c.in(2).shape(2));
-    return attend_batch(c, o, see);
 }
 
 /* ---- over rows themselves ----------------------------------------------------------------------------- */
@@ -292,13 +151,13 @@ static mx::array attend_pages(const call &c, const places &at, const batch &b)
 static sight sight_of_rows(const call &c, const batch &b)
 {
     const qn_params_attend &p = c.p().attend;
-    return {{0}, {static_cast<int32_t>(b.n_rows)}, b.n_rows, b.n_rows, p.window, p.whole != 0};
+    return {{0}, {static_cast<int32_t>(b.n_rows)}, b.n_rows, b.n_rows, p.window, p.whole != 0, {}};
 }
 
 static operands operands_of_rows(const call &c, const batch &b)
 {
-    return {heads_first(rows_of_batch(c.in(0), b)), heads_first(rows_of_batch(c.in(1), b)),
-            heads_first(rows_of_batch(c.in(2), b)), sinks_of(c)};
+    const auto rows = [&](int i) { return mx::astype(heads_first(rows_of_batch(c.in(i), b)), mx::float32); };
+    return {rows(0), rows(1), rows(2), sinks_of(c)};
 }
 
 static std::vector<batch> batches_of_rows(const std::vector<int32_t> &row_begin, int64_t heads)
@@ -310,16 +169,12 @@ static std::vector<batch> batches_of_rows(const std::vector<int32_t> &row_begin,
 mx::array prim_ATTEND(const call &c)
 {
     const int64_t heads = c.in(0).shape(1);
+    if (c.step.state) return attend_pages(c);
     std::vector<mx::array> parts;
-    if (!c.step.state) {
-        for (const batch &b : batches_of_rows(c.ints(4), heads))
-            parts.push_back(attend_batch(c, operands_of_rows(c, b), sight_of_rows(c, b)));
-        return joined(c, std::move(parts));
+    for (const batch &b : batches_of_rows(c.ints(4), heads)) {
+        sight s = sight_of_rows(c, b);
+        parts.push_back(attend_batch(c, operands_of_rows(c, b), s));
     }
-    const places at = places_of(c);
-    if (!c.p().attend.is_written) write_rows(c, at);
-    const auto together = [&](const batch &b) { return fits_together(c, at, b, heads); };
-    for (const batch &b : batches_of(at.row_begin, together)) parts.push_back(attend_pages(c, at, b));
     return joined(c, std::move(parts));
 }
 

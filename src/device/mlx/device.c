@@ -7,6 +7,8 @@
 
 extern const qn_device_ops qn_device_mlx;
 
+enum { PREFILL_ROWS = 2048 }; /* as mlx_lm */
+
 static qn_status mlx_get_info(qn_device_info *out)
 {
     const qn_mlx_shim *shim;
@@ -18,8 +20,8 @@ static qn_status mlx_get_info(qn_device_info *out)
         (qn_device_info){.name = "mlx",
                          .note = "",
                          .description = about.library,
-                         .set = about.on_gpu ? "metal" : "mlx_cpu",
-                         .sets = about.on_gpu ? "metal" : "mlx_cpu",
+                         .set = about.set,
+                         .sets = about.set,
                          .n_threads = 1,
                          .memory_bytes = about.recommended_bytes ? about.recommended_bytes : cpu.memory_bytes,
                          .available_bytes = cpu.available_bytes};
@@ -70,11 +72,14 @@ static qn_status mlx_open(const qn_device_options *options, qn_device **out)
 static qn_device_description mlx_describe(qn_device *base)
 {
     qn_mlx *d = (qn_mlx *)base;
-    const int on_gpu = d->shim->about().on_gpu;
+    const qn_mlx_about about = d->shim->about();
+    qn_dtype type;
     qn_mlx_weights_note(d, d->note, sizeof d->note);
-    return (qn_device_description){.set = on_gpu ? "metal" : "mlx_cpu",
+    return (qn_device_description){.set = about.set,
                                    .n_threads = qn_pool_threads(d->pool),
                                    .fast_kv = QN_DTYPE_F16,
+                                   .own_kv = qn_mlx_is_narrow(d, &type) && type != QN_DTYPE_F16,
+                                   .prefill_rows = about.on_gpu ? PREFILL_ROWS : 0,
                                    .note = d->note};
 }
 
@@ -91,6 +96,16 @@ static int mlx_async_is_useful(qn_device *base)
     return wish && *wish ? strcmp(wish, "0") != 0 : ((qn_mlx *)base)->shim->about().on_gpu;
 }
 
+/* On the CPU MLX multiplies numbers of 16 bits one by one. */
+int qn_mlx_is_narrow(const qn_mlx *d, qn_dtype *type)
+{
+    const char *wish = getenv("QUERN_MLX_HALF");
+    *type = QN_DTYPE_F32;
+    if (wish && strcmp(wish, "f16") == 0) *type = QN_DTYPE_F16;
+    if (wish && strcmp(wish, "bf16") == 0) *type = QN_DTYPE_BF16;
+    return wish && *wish ? strcmp(wish, "0") != 0 : d->shim->about().on_gpu;
+}
+
 static const qn_async_ops mlx_async = {.is_useful = mlx_async_is_useful,
                                        .start = qn_mlx_start_program,
                                        .finish = qn_mlx_finish_program,
@@ -105,6 +120,8 @@ const qn_device_ops qn_device_mlx = {
     .describe = mlx_describe,
     .alloc = qn_host_alloc,
     .free = qn_mlx_free,
+    .bring = qn_mlx_bring,
+    .free_mirror = qn_mlx_free_mirror,
     .weight_bytes = qn_mlx_weight_bytes,
     .import_weights = qn_mlx_import_weights,
     .for_each = mlx_for_each,

@@ -290,18 +290,29 @@ static std::vector<mx::array> chain(const fused &f, const std::vector<mx::array>
     return {results.back()};
 }
 
+/* Inputs that are all narrow are computed so; else all of f32 are wide. */
+std::vector<mx::array> together(const call &c)
+{
+    std::vector<mx::array> in;
+    bool narrow = true;
+    for (int i = 0; i < c.n(); i++) narrow = narrow && c.is_narrow(i);
+    for (int i = 0; i < c.n(); i++)
+        in.push_back(!narrow && c.is_narrow(i) ? mx::astype(c.in(i), mx::float32) : c.in(i));
+    return in;
+}
+
 /* Compiled without shapes, so that one kernel serves all numbers of rows; inputs have the result's shape in
  * every run, whatever repeats in them. */
 mx::array prim_FUSED(const call &c)
 {
-    std::vector<mx::array> in;
-    for (int i = 0; i < c.n(); i++) in.push_back(c.in(i));
+    std::vector<mx::array> in = together(c);
     const fused f = c.p().fused;
     if (!compiles || f.n < 2) return chain(f, in)[0];
     qn_mlx_memo *&memo = *c.step.memo;
-    if (!memo)
-        memo =
-            new qn_mlx_memo{mx::compile([f](const std::vector<mx::array> &x) { return chain(f, x); }, true)};
+    if (!memo) {
+        memo = new qn_mlx_memo{};
+        memo->compiled = mx::compile([f](const std::vector<mx::array> &x) { return chain(f, x); }, true);
+    }
     return memo->compiled(in)[0];
 }
 
@@ -329,7 +340,7 @@ mx::array prim_COMPARE(const call &c)
 
 mx::array prim_SELECT(const call &c)
 {
-    return mx::where(c.in(0), c.in(1), c.in(2));
+    return mx::where(c.in(0), c.in(1), c.in(2)); /* of a narrow and a wide one a wide one */
 }
 
 mx::array prim_CONCAT(const call &c)

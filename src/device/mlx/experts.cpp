@@ -15,7 +15,7 @@ mx::array chosen_products(const call &c, const mx::array &x, const qn_mlx_weight
     const int n = static_cast<int>(transpose ? w.n_out : w.n_in), k = x.shape(-1);
     const int64_t pairs = static_cast<int64_t>(rows) * top;
     c.room(pairs * n);
-    if (pairs == 0 || x.size() == 0) return mx::zeros({rows, top, n});
+    if (pairs == 0 || x.size() == 0) return mx::zeros({rows, top, n}, x.dtype());
     if (pairs < sorted_from) {
         const mx::array apart = mx::expand_dims(x.ndim() == 2 ? mx::expand_dims(x, 1) : x, -2);
         return mx::squeeze(gathered(c, apart, w, ids, transpose, false), -2);
@@ -31,7 +31,19 @@ mx::array chosen_products(const call &c, const mx::array &x, const qn_mlx_weight
 
 static mx::array with_bias(const call &c, const mx::array &y, const mx::array &ids, int i)
 {
-    return c.p().experts.has_bias ? mx::add(y, mx::take(c.in(i), ids, 0)) : y;
+    return c.p().experts.has_bias ? mx::add(y, mx::astype(mx::take(c.in(i), ids, 0), y.dtype())) : y;
+}
+
+/* Rows as the weight is multiplied by them. */
+static mx::array rows_for(const call &c, const qn_mlx_weight &w)
+{
+    const bool is_narrow = c.narrow && multiplies_narrow(w, *c.narrow);
+    return mx::astype(c.in(0), is_narrow ? *c.narrow : mx::float32);
+}
+
+static mx::array as_result(const call &c, const mx::array &y)
+{
+    return c.narrow ? mx::astype(y, *c.narrow) : y;
 }
 
 /* The operand w [n_experts, n, k], whole. */
@@ -48,14 +60,17 @@ static qn_mlx_weight experts_of(const call &c)
 mx::array prim_EXPERTS(const call &c)
 {
     const mx::array &ids = c.in(2);
-    return with_bias(c, chosen_products(c, c.in(0), experts_of(c), ids, true), ids, 3);
+    const qn_mlx_weight w = experts_of(c);
+    return as_result(c, with_bias(c, chosen_products(c, rows_for(c, w), w, ids, true), ids, 3));
 }
 
 mx::array prim_EXPERTS_SUM(const call &c)
 {
+    const qn_mlx_weight w = experts_of(c);
     const mx::array &ids = c.in(2),
-                    y = with_bias(c, chosen_products(c, c.in(0), experts_of(c), ids, true), ids, 4);
-    return mx::sum(mx::multiply(y, mx::expand_dims(c.in(3), -1)), 1);
+                    y = with_bias(c, chosen_products(c, rows_for(c, w), w, ids, true), ids, 4);
+    const mx::array share = mx::astype(mx::expand_dims(c.in(3), -1), y.dtype());
+    return as_result(c, mx::sum(mx::multiply(y, share), 1));
 }
 
 mx::array prim_EXPERTS_GRAD(const call &c)

@@ -11,8 +11,11 @@ mx::array prim_TAKE(const call &c)
 {
     const mx::array &ids = c.in(1);
     if (ids.size() == 0) return mx::zeros(c.shape, c.dtype);
-    if (const qn_mlx_weight *w = c.weight(0)) return mx::astype(rows_of(*w, ids), c.dtype);
-    return mx::astype(mx::take(c.in(0), ids, 0), c.dtype);
+    const mx::Dtype type = c.narrow && c.dtype == mx::float32 ? *c.narrow : c.dtype;
+    if (const qn_mlx_weight *w = c.weight(0))
+        return mx::astype(rows_of(*w, ids, type == c.dtype ? mx::float32 : type), type);
+    const mx::array rows = mx::take(c.in(0), ids, 0);
+    return c.is_narrow(0) ? rows : mx::astype(rows, c.dtype);
 }
 
 /* In rising row order on the CPU; what is summed is bool nowhere, types.c sees to it. */

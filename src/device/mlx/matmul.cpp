@@ -43,6 +43,7 @@ static mx::array integer_product(const call &c, const mx::array &a, const mx::ar
 static mx::array array_product(const call &c, const mx::array &a, const mx::array &b)
 {
     if (is_integer(c.dtype)) return integer_product(c, a, b);
+    if (c.is_narrow(0) && c.is_narrow(1)) return mx::matmul(a, b);
     return mx::matmul(mx::astype(a, c.dtype), mx::astype(b, c.dtype));
 }
 
@@ -62,7 +63,11 @@ static mx::array weight_product(const call &c, const qn_mlx_weight &w)
     const bool forth = k == w.n_in && n == w.n_out, back = k == w.n_out && n == w.n_in;
     if (w.n_parts != 1 || (!forth && !back))
         throw failure(QN_E_UNSUPPORTED, "matmul with a part of a weight");
-    return multiplied(x, w, forth && back ? c.step.transposed != 0 : forth);
+    const bool turned = forth && back ? c.step.transposed != 0 : forth;
+    if (!c.narrow) return multiplied(x, w, turned);
+    if (c.p().matmul.exact) return multiplied(mx::astype(x, mx::float32), w, turned);
+    const mx::Dtype type = multiplies_narrow(w, *c.narrow) ? *c.narrow : mx::float32;
+    return mx::astype(multiplied(mx::astype(x, type), w, turned), *c.narrow);
 }
 
 mx::array prim_MATMUL(const call &c)
@@ -144,9 +149,16 @@ static qn_mlx_weight factors_of(const float *data, int64_t experts, int64_t rank
 {
     const mx::array all = on_host(data, experts * rank, columns);
     const int64_t dims[3] = {experts, rank, columns};
-    return {
-        QN_MLX_PLAIN, experts, rank, columns, 0, 0, experts == 1 ? all : mx::reshape(all, shape_of(3, dims)),
-        {},           {}};
+    return {QN_MLX_PLAIN,
+            experts,
+            rank,
+            columns,
+            0,
+            0,
+            experts == 1 ? all : mx::reshape(all, shape_of(3, dims)),
+            {},
+            {},
+            nullptr};
 }
 
 mx::array prim_EXPERTS_LORA(const call &c)

@@ -115,6 +115,7 @@ void qn_mlx_free(qn_device *base, qn_buffer *b)
         qn_mlx_call(d->owner, free_weight, &(freeing){d->shim, b->data});
         qn_ledger_release(base->ledger, b->entry, b->size_bytes);
     } else {
+        qn_mlx_free_mirror(base, b);
         qn_host_free(base, b);
     }
     qn_free(b);

@@ -1,7 +1,7 @@
 /* The MLX device, inside: a qn_plan is computed by MLX, step by step as lazy arrays. Buffers are the host's
- * memory, as MLX's own is on an Apple chip: what a run reads of them is handed over without a copy, what it
- * gives is read back into them; weights and state are MLX's arrays. All calls of MLX are made by one thread
- * (owner.c). */
+ * memory, as MLX's own is on an Apple chip. Beside it a buffer may have a face: an array that a run left there,
+ * which another run reads as it is, and which the host gets when it asks (faces.c). Weights and state are MLX's
+ * arrays. All calls of MLX are made by one thread (owner.c). */
 #ifndef QN_DEVICE_MLX_MLX_H
 #define QN_DEVICE_MLX_MLX_H
 
@@ -46,6 +46,9 @@ typedef struct {
     char note[1024];
 } qn_mlx;
 
+/* 1: programs that may are computed in 16 bits: on a GPU, or where QUERN_MLX_HALF asks for it. *type: which,
+ * F16 or BF16; F32 if it is the model's own. */
+int qn_mlx_is_narrow(const qn_mlx *d, qn_dtype *type);
 /* A status of the shim with its sentence. By the owner's thread. */
 qn_status qn_mlx_check(const qn_mlx_shim *shim, qn_status status);
 /* What may still be taken by the ledger, and by the machine. */
@@ -65,6 +68,26 @@ qn_status qn_mlx_wire(qn_device *d, size_t limit_bytes, size_t *wired_bytes);
 /* Gives the cache back where it and what the ledger holds pass the limit. By the owner's thread. */
 void qn_mlx_keep_limit(const qn_mlx *d);
 void qn_mlx_free(qn_device *d, qn_buffer *b);
+
+/* faces.c: what MLX has of a plain buffer, in b->mirror. */
+typedef struct {
+    qn_mlx_array *array; /* what the last run left, or all that the host last wrote; NULL: neither is known */
+    qn_mlx_array *narrow; /* of a constant f32: the same in 16 bits, of that type; NULL: not needed so far */
+    qn_dtype dtype, narrow_type;
+    size_t valid_bytes; /* that a run left, as dtype; 0: no run did */
+    int is_newer;       /* than the host's bytes */
+    int is_kept;        /* the host reads and writes it between any runs */
+    int is_wanted;      /* the host has read it before */
+    int is_stale;       /* the host has written since: array and narrow are of no use */
+} qn_mlx_face;
+qn_status qn_mlx_bring(qn_device *d, qn_buffer *b, qn_host_access how);
+void qn_mlx_free_mirror(qn_device *d, qn_buffer *b);
+/* The rest by the owner's thread. The face as it may be used, made where there is none. */
+qn_status qn_mlx_face_get(qn_buffer *b, qn_mlx_face **out);
+/* The host's bytes are those of the face. */
+qn_status qn_mlx_face_read(const qn_mlx *d, qn_buffer *b);
+/* Takes the array, which a run left in the buffer: n elements of that type, or narrower ones. */
+qn_status qn_mlx_face_put(const qn_mlx *d, qn_buffer *b, qn_mlx_array *a, qn_dtype dtype, int64_t n);
 
 /* weights.c */
 qn_status qn_mlx_weight_bytes(qn_device *d, const qn_weight *w, size_t *out);

@@ -3,145 +3,28 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "device/mlx/mlx.h"
+#include "device/mlx/program_parts.h"
 #include "prim/dtype.h"
-
-/* Smaller inputs are copied, so that the host may write the next ones while this run's state is still
- * computed. */
-enum { COPY_BYTES = 256 << 10 };
-
-typedef struct {
-    qn_exec base;
-    qn_plan plan;       /* arrays in it are the program's, which outlives this */
-    int *last;          /* [n_slots] the last step that reads or writes it, -1: none */
-    qn_mlx_memo **memo; /* [n_steps] */
-    char *shown;        /* [n_steps] the probe wants it */
-    int n_states;
-    qn_mlx_state **states;        /* [n_states], each once */
-    qn_mlx_device_state **owners; /* [n_states], of them */
-    qn_mlx_array **slots;         /* [n_slots], of the run */
-    qn_mlx_array **held;          /* of the run: what was handed over without a copy, until all is computed */
-    int n_held, held_capacity;
-    int borrows;         /* the run handed over memory that is the host's */
-    int is_pending;      /* started, and neither finished nor discarded */
-    qn_mlx_array *guess; /* i32 [n], with it: what it has as an input; NULL: nothing */
-    qn_probe_fn *probe;
-    void *probe_user;
-    qn_sizes sizes;
-} mlx_exec;
 
 int qn_mlx_supports(qn_device *d, qn_prim prim)
 {
     return 1;
 }
 
-/* ---- operands ----------------------------------------------------------------------------------------- */
-
-static qn_mlx *device_of(const mlx_exec *e)
-{
-    return (qn_mlx *)e->base.device;
-}
-
-static size_t element_bytes(qn_dtype dtype)
-{
-    size_t bytes = 0;
-    qn_dtype_bytes(dtype, 1, &bytes);
-    return bytes;
-}
-
-static void dims_of(const mlx_exec *e, const qn_shape *shape, int64_t *dims)
-{
-    for (int i = 0; i < shape->n; i++) dims[i] = qn_shape_dim(shape, i, &e->sizes);
-}
-
-static int is_contiguous(int n, const int64_t *dims, const int64_t *strides)
-{
-    int64_t s = 1;
-    for (int i = n - 1; i >= 0; i--) {
-        if (strides[i] != s && dims[i] != 1) return 0;
-        s *= dims[i];
-    }
-    return 1;
-}
-
-static qn_status hold(mlx_exec *e, qn_mlx_array *a)
-{
-    if (e->n_held == e->held_capacity) {
-        const int more = e->held_capacity ? 2 * e->held_capacity : 64;
-        qn_mlx_array **held = qn_realloc(e->held, (size_t)more * sizeof *held);
-        if (!held) {
-            device_of(e)->shim->array_free(a);
-            return QN_E_NOMEM;
-        }
-        e->held = held;
-        e->held_capacity = more;
-    }
-    e->held[e->n_held++] = a;
-    return QN_OK;
-}
-
-/* Memory of the host as an array that is held until the run is over. */
-static qn_status hand_over(mlx_exec *e, const void *data, int n, const int64_t *dims, qn_dtype dtype,
-                           qn_mlx_array **out)
-{
-    const qn_mlx_shim *shim = device_of(e)->shim;
-    size_t bytes = element_bytes(dtype);
-    for (int i = 0; i < n; i++) bytes *= (size_t)dims[i];
-    const int borrow = bytes > COPY_BYTES;
-    e->borrows |= borrow;
-    QN_TRY(qn_mlx_check(shim, shim->array_new(data, n, dims, dtype, borrow, out)));
-    return hold(e, *out);
-}
-
-/* What lies in the buffer of a slot that no step has written: the operand itself where its elements lie one
- * after the other, else a view of the whole buffer. */
-static qn_status buffer_operand(mlx_exec *e, const qn_operand *o, const int64_t *dims, qn_mlx_array **out)
-{
-    const qn_mlx_shim *shim = device_of(e)->shim;
-    const qn_buffer *b = e->plan.slots[o->slot].buffer;
-    const size_t each = element_bytes(o->dtype);
-    if (is_contiguous(o->shape.n, dims, o->stride))
-        return hand_over(e, (const char *)b->data + o->offset * (int64_t)each, o->shape.n, dims, o->dtype,
-                         out);
-    qn_mlx_array *whole;
-    const int64_t elements = (int64_t)(b->size_bytes / each);
-    QN_TRY(hand_over(e, b->data, 1, &elements, o->dtype, &whole));
-    QN_TRY(qn_mlx_check(shim, shim->array_view(whole, o->offset, o->shape.n, dims, o->stride, out)));
-    return hold(e, *out);
-}
-
-/* An operand as an array. owned 1: to be freed after the step. */
-static qn_status operand(mlx_exec *e, const qn_operand *o, qn_mlx_array **out, int *owned)
-{
-    const qn_mlx_shim *shim = device_of(e)->shim;
-    int64_t dims[QN_MAX_DIMS];
-    dims_of(e, &o->shape, dims);
-    *owned = 0;
-    if (!e->slots[o->slot]) return buffer_operand(e, o, dims, out);
-    *owned = 1;
-    return qn_mlx_check(shim,
-                        shim->array_view(e->slots[o->slot], o->offset, o->shape.n, dims, o->stride, out));
-}
-
-static qn_mlx_weight *weight_of(const mlx_exec *e, const qn_operand *o)
-{
-    const qn_buffer *b = e->plan.slots[o->slot].buffer;
-    return b && b->layout == QN_MLX_LAYOUT_WEIGHT ? b->data : NULL;
-}
-
 /* ---- probes ------------------------------------------------------------------------------------------- */
 
 /* A slot's contents on the host: a buffer's where no step wrote it. *copy is to be freed. */
-static qn_status show_slot(mlx_exec *e, const qn_operand *o, void **copy, const char **begin)
+static qn_status show_slot(qn_mlx_exec *e, const qn_operand *o, void **copy, const char **begin)
 {
-    const qn_mlx_shim *shim = device_of(e)->shim;
+    const qn_mlx_shim *shim = qn_mlx_device_of(e)->shim;
     const qn_plan_slot *slot = &e->plan.slots[o->slot];
-    const size_t each = element_bytes(o->dtype);
+    const size_t each = qn_mlx_element_bytes(o->dtype);
     *copy = NULL;
-    if (weight_of(e, o)) {
+    if (qn_mlx_weight_of(e, o)) {
         *begin = slot->buffer->data;
         return QN_OK;
     }
+    if (slot->buffer && !e->slots[o->slot]) QN_TRY(qn_mlx_face_read(qn_mlx_device_of(e), slot->buffer));
     const char *data = slot->buffer ? slot->buffer->data : NULL;
     if (e->slots[o->slot]) {
         size_t bytes = 0;
@@ -150,14 +33,14 @@ static qn_status show_slot(mlx_exec *e, const qn_operand *o, void **copy, const 
                 bytes = (size_t)qn_shape_elements(&e->plan.steps[i].out.shape, &e->sizes) * each;
         *copy = qn_alloc(bytes ? bytes : 1);
         if (!*copy) return QN_E_NOMEM;
-        QN_TRY(qn_mlx_check(shim, shim->array_read(e->slots[o->slot], *copy, bytes)));
+        QN_TRY(qn_mlx_check(shim, shim->array_read(e->slots[o->slot], o->dtype, *copy, bytes)));
         data = *copy;
     }
     *begin = data + o->offset * (int64_t)each;
     return QN_OK;
 }
 
-static qn_status show(mlx_exec *e, const qn_plan_step *s)
+static qn_status show(qn_mlx_exec *e, const qn_plan_step *s)
 {
     void *copies[QN_MAX_INPUTS + 1] = {0};
     const char *begin[QN_MAX_INPUTS + 1];
@@ -172,7 +55,7 @@ static qn_status show(mlx_exec *e, const qn_plan_step *s)
 
 void qn_mlx_set_probe(qn_exec *base, qn_probe_fn *probe, qn_probe_wants_fn *wants, void *user)
 {
-    mlx_exec *e = (mlx_exec *)base;
+    qn_mlx_exec *e = (qn_mlx_exec *)base;
     e->probe = probe;
     e->probe_user = user;
     for (int i = 0; i < e->plan.n_steps; i++)
@@ -204,31 +87,48 @@ static qn_status lora_of(const qn_plan_step *s, qn_mlx_lora **out)
     return QN_OK;
 }
 
-static qn_status run_step(mlx_exec *e, int i)
+/* The head's products with quantised matrices stay f32 with `high`: its logits are of no use in fewer bits. */
+static qn_dtype narrow_of(const qn_mlx_exec *e, const qn_plan_step *s)
 {
-    qn_mlx *d = device_of(e);
+    const qn_mlx_shim *shim = qn_mlx_device_of(e)->shim;
+    if (e->plan.precision != QN_PRECISION_HIGH || s->prim != QN_PRIM_MATMUL || !s->out.shape.sym[QN_SYM_L])
+        return e->narrow;
+    const qn_mlx_weight *w = qn_mlx_weight_of(e, &s->in[1]);
+    return w && shim->weight_is_quantised(w) ? QN_DTYPE_F32 : e->narrow;
+}
+
+static qn_status run_step(qn_mlx_exec *e, int i)
+{
+    qn_mlx *d = qn_mlx_device_of(e);
     const qn_plan_step *s = &e->plan.steps[i];
     qn_mlx_array *in[QN_MAX_INPUTS] = {0};
     qn_mlx_weight *weight[QN_MAX_INPUTS] = {0};
+    const int32_t *host[QN_MAX_INPUTS] = {0};
+    int64_t host_size[QN_MAX_INPUTS];
     int owned[QN_MAX_INPUTS] = {0};
     int64_t dims[QN_MAX_DIMS];
     qn_mlx_lora *lora = NULL;
     qn_status status = QN_OK;
-    dims_of(e, &s->out.shape, dims);
+    qn_mlx_dims_of(e, &s->out.shape, dims);
     qn_mlx_step step = {.prim = s->prim,
                         .params = &s->params,
                         .n_in = s->n_in,
                         .in = in,
                         .weight = weight,
+                        .host = host,
+                        .host_size = host_size,
                         .n_dims = s->out.shape.n,
                         .shape = dims,
                         .dtype = s->out.dtype,
                         .memo = &e->memo[i],
-                        .budget_bytes = qn_mlx_room(d)};
-    for (int k = 0; k < s->n_in && status == QN_OK; k++) {
-        weight[k] = weight_of(e, &s->in[k]);
-        if (!weight[k]) status = operand(e, &s->in[k], &in[k], &owned[k]);
+                        .budget_bytes = qn_mlx_room(d),
+                        .run = e->run,
+                        .narrow = narrow_of(e, s)};
+    for (int k = 0; k < s->n_in; k++) {
+        weight[k] = qn_mlx_weight_of(e, &s->in[k]);
+        if (!weight[k]) host[k] = qn_mlx_numbers_of(e, s, k, &host_size[k]);
     }
+    status = qn_mlx_operands(e, s, &step, in, owned);
     if (s->prim == QN_PRIM_MATMUL)
         step.transposed = s->in[1].stride[0] == 1 && s->in[1].stride[1] == s->in[1].shape.dim[0];
     const qn_state *state = state_of(s);
@@ -246,17 +146,32 @@ static qn_status run_step(mlx_exec *e, int i)
     return e->shown[i] ? show(e, s) : QN_OK;
 }
 
-static void let_go(mlx_exec *e, int slot)
+static void let_go(qn_mlx_exec *e, int slot)
 {
-    device_of(e)->shim->array_free(e->slots[slot]);
+    qn_mlx_device_of(e)->shim->array_free(e->slots[slot]);
     e->slots[slot] = NULL;
+}
+
+/* Rows of logits are for the host: f32. */
+static qn_status widen_results(qn_mlx_exec *e)
+{
+    const qn_mlx_shim *shim = qn_mlx_device_of(e)->shim;
+    for (int i = 0; i < e->plan.n_steps && e->narrow != QN_DTYPE_F32; i++) {
+        const qn_operand *o = &e->plan.steps[i].out;
+        if (e->plan.slots[o->slot].kind != QN_SLOT_BUFFER || !o->shape.sym[QN_SYM_L]) continue;
+        qn_mlx_array *a;
+        QN_TRY(qn_mlx_check(shim, shim->array_cast(e->slots[o->slot], o->dtype, &a)));
+        shim->array_free(e->slots[o->slot]);
+        e->slots[o->slot] = a;
+    }
+    return QN_OK;
 }
 
 /* Begins to compute all that the program gives, and what it leaves in states; waits for neither, but where
  * they need memory that is the host's. */
-static qn_status set_off(mlx_exec *e)
+static qn_status set_off(qn_mlx_exec *e)
 {
-    const qn_mlx_shim *shim = device_of(e)->shim;
+    const qn_mlx_shim *shim = qn_mlx_device_of(e)->shim;
     const qn_plan *plan = &e->plan;
     qn_mlx_array **results = qn_alloc_array((size_t)plan->n_steps + 1, sizeof *results);
     if (!results) return QN_E_NOMEM;
@@ -269,27 +184,44 @@ static qn_status set_off(mlx_exec *e)
     return status;
 }
 
-/* The results, once they are computed, to where the host finds them. */
-static qn_status take_results(mlx_exec *e)
+/* Hands the results to their buffers. Those that the host asks for after each run are waited for. */
+static qn_status give_results(qn_mlx_exec *e)
 {
-    const qn_mlx_shim *shim = device_of(e)->shim;
+    const qn_mlx *d = qn_mlx_device_of(e);
     const qn_plan *plan = &e->plan;
     qn_status status = QN_OK;
     for (int i = 0; i < plan->n_steps && status == QN_OK; i++) {
         const qn_operand *o = &plan->steps[i].out;
         const qn_plan_slot *slot = &plan->slots[o->slot];
         if (slot->kind != QN_SLOT_BUFFER) continue;
-        const size_t bytes = (size_t)qn_shape_elements(&o->shape, &e->sizes) * element_bytes(o->dtype);
-        status = qn_mlx_check(shim, shim->array_read(e->slots[o->slot], slot->buffer->data, bytes));
+        qn_mlx_array *a = e->slots[o->slot];
+        e->slots[o->slot] = NULL;
+        status = qn_mlx_face_put(d, slot->buffer, a, o->dtype, qn_shape_elements(&o->shape, &e->sizes));
+        const qn_mlx_face *f = slot->buffer->mirror;
+        if (status == QN_OK && (f->is_kept || f->is_wanted)) status = qn_mlx_face_read(d, slot->buffer);
     }
     return status;
 }
 
-/* Builds all steps and begins to compute them. */
-static qn_status build(mlx_exec *e)
+/* Pages are written where they are once nothing reads them any longer, and are copied before: the run before is
+ * waited for. On a GPU waiting costs more, as long as there is room for a copy of all. */
+static qn_status wait_for_states(qn_mlx_exec *e)
 {
+    const qn_mlx *d = qn_mlx_device_of(e);
+    size_t bytes = 0;
+    for (int i = 0; i < e->n_states; i++) bytes += d->shim->state_bytes(e->states[i]);
+    if (!bytes || (d->shim->about().on_gpu && bytes < qn_mlx_room(d) / 4)) return QN_OK;
+    return qn_mlx_check(d->shim, d->shim->eval(0, NULL, e->n_states, e->states, 0));
+}
+
+/* Builds all steps and begins to compute them. */
+static qn_status build(qn_mlx_exec *e)
+{
+    static uint64_t runs; /* of all programs, by the owner's thread */
     qn_status status = QN_OK;
+    e->run = ++runs;
     for (int i = 0; i < e->n_states && status == QN_OK; i++) status = qn_mlx_state_settle(e->owners[i]);
+    if (status == QN_OK) status = wait_for_states(e);
     for (int i = 0; i < e->plan.n_steps && status == QN_OK; i++) {
         const qn_plan_step *s = &e->plan.steps[i];
         status = run_step(e, i);
@@ -300,28 +232,29 @@ static qn_status build(mlx_exec *e)
         }
     }
     for (int i = 0; i < e->n_states && status == QN_OK; i++) status = qn_mlx_state_count(e->owners[i]);
+    if (status == QN_OK) status = widen_results(e);
     if (status == QN_OK)
         status = set_off(e);
     else if (e->borrows) /* what was written into states so far may wait for memory that is the host's */
-        device_of(e)->shim->eval(0, NULL, e->n_states, e->states, 0);
+        qn_mlx_device_of(e)->shim->eval(0, NULL, e->n_states, e->states, 0);
     return status;
 }
 
-static void end_run(mlx_exec *e)
+static void end_run(qn_mlx_exec *e)
 {
     for (int i = 0; i < e->plan.n_slots; i++) let_go(e, i);
-    for (int i = 0; i < e->n_held; i++) device_of(e)->shim->array_free(e->held[i]);
-    device_of(e)->shim->array_free(e->guess);
+    for (int i = 0; i < e->n_held; i++) qn_mlx_device_of(e)->shim->array_free(e->held[i]);
+    qn_mlx_device_of(e)->shim->array_free(e->guess);
     e->guess = NULL;
     e->n_held = e->borrows = e->is_pending = 0;
-    qn_mlx_keep_limit(device_of(e));
+    qn_mlx_keep_limit(qn_mlx_device_of(e));
 }
 
 static qn_status run(void *arg)
 {
-    mlx_exec *e = arg;
+    qn_mlx_exec *e = arg;
     qn_status status = build(e);
-    if (status == QN_OK) status = take_results(e);
+    if (status == QN_OK) status = give_results(e);
     end_run(e);
     return status;
 }
@@ -334,22 +267,22 @@ static qn_status discard(void *arg)
 
 void qn_mlx_discard_program(qn_exec *base)
 {
-    mlx_exec *e = (mlx_exec *)base;
-    if (e->is_pending) qn_mlx_call(device_of(e)->owner, discard, e);
+    qn_mlx_exec *e = (qn_mlx_exec *)base;
+    if (e->is_pending) qn_mlx_call(qn_mlx_device_of(e)->owner, discard, e);
 }
 
 qn_status qn_mlx_run_program(qn_exec *base, const qn_sizes *sizes)
 {
-    mlx_exec *e = (mlx_exec *)base;
+    qn_mlx_exec *e = (qn_mlx_exec *)base;
     qn_mlx_discard_program(base);
     e->sizes = *sizes;
-    return qn_mlx_call(device_of(e)->owner, run, e);
+    return qn_mlx_call(qn_mlx_device_of(e)->owner, run, e);
 }
 
 /* ---- asynchronous runs -------------------------------------------------------------------------------- */
 
 typedef struct {
-    mlx_exec *e, *after;
+    qn_mlx_exec *e, *after;
     const qn_buffer *guessed;
     int64_t n;
     const int32_t *ids;
@@ -357,9 +290,9 @@ typedef struct {
 } async_call;
 
 /* The place of the largest number of each row of the first output of `after`, as an array [n]. */
-static qn_status guess(mlx_exec *e, const mlx_exec *after)
+static qn_status guess(qn_mlx_exec *e, const qn_mlx_exec *after)
 {
-    const qn_mlx_shim *shim = device_of(e)->shim;
+    const qn_mlx_shim *shim = qn_mlx_device_of(e)->shim;
     const qn_plan_step *scores = NULL;
     for (int i = 0; i < after->plan.n_steps && !scores; i++)
         if (after->plan.slots[after->plan.steps[i].out.slot].kind == QN_SLOT_BUFFER)
@@ -382,7 +315,8 @@ static qn_status guess(mlx_exec *e, const mlx_exec *after)
                               .shape = (int64_t[]){n, 1},
                               .dtype = QN_DTYPE_I32,
                               .memo = &memo,
-                              .budget_bytes = qn_mlx_room(device_of(e))};
+                              .budget_bytes = qn_mlx_room(qn_mlx_device_of(e)),
+                              .narrow = QN_DTYPE_F32};
     QN_TRY(qn_mlx_check(shim, shim->apply(&step, &places)));
     qn_status status = qn_mlx_check(shim, shim->array_view(places, 0, 1, &n, &one, &e->guess));
     shim->array_free(places);
@@ -391,9 +325,9 @@ static qn_status guess(mlx_exec *e, const mlx_exec *after)
 }
 
 /* The input that lies in this buffer is what is guessed. */
-static qn_status take_guess(mlx_exec *e, const mlx_exec *after, const qn_buffer *guessed)
+static qn_status take_guess(qn_mlx_exec *e, const qn_mlx_exec *after, const qn_buffer *guessed)
 {
-    const qn_mlx_shim *shim = device_of(e)->shim;
+    const qn_mlx_shim *shim = qn_mlx_device_of(e)->shim;
     int slot = 0;
     while (slot < e->plan.n_slots && e->plan.slots[slot].buffer != guessed) slot++;
     if (!after->is_pending || slot == e->plan.n_slots)
@@ -408,7 +342,7 @@ static qn_status take_guess(mlx_exec *e, const mlx_exec *after, const qn_buffer 
 static qn_status start(void *arg)
 {
     const async_call *b = arg;
-    mlx_exec *e = b->e;
+    qn_mlx_exec *e = b->e;
     qn_status status = b->after ? take_guess(e, b->after, b->guessed) : QN_OK;
     if (status == QN_OK) status = build(e);
     e->is_pending = status == QN_OK;
@@ -418,18 +352,19 @@ static qn_status start(void *arg)
 
 qn_status qn_mlx_start_program(qn_exec *base, const qn_sizes *sizes, qn_exec *after, const qn_buffer *guessed)
 {
-    async_call b = {.e = (mlx_exec *)base, .after = (mlx_exec *)after, .guessed = guessed};
+    async_call b = {.e = (qn_mlx_exec *)base, .after = (qn_mlx_exec *)after, .guessed = guessed};
     qn_mlx_discard_program(base);
     b.e->sizes = *sizes;
-    return qn_mlx_call(device_of(b.e)->owner, start, &b);
+    return qn_mlx_call(qn_mlx_device_of(b.e)->owner, start, &b);
 }
 
 static qn_status is_as_guessed(const async_call *b)
 {
-    const qn_mlx_shim *shim = device_of(b->e)->shim;
+    const qn_mlx_shim *shim = qn_mlx_device_of(b->e)->shim;
     int32_t *own = qn_alloc_array((size_t)b->n, sizeof *own);
     if (!own) return QN_E_NOMEM;
-    qn_status status = qn_mlx_check(shim, shim->array_read(b->e->guess, own, (size_t)b->n * sizeof *own));
+    qn_status status =
+        qn_mlx_check(shim, shim->array_read(b->e->guess, QN_DTYPE_I32, own, (size_t)b->n * sizeof *own));
     *b->as_guessed = status == QN_OK && memcmp(own, b->ids, (size_t)b->n * sizeof *own) == 0;
     qn_free(own);
     return status;
@@ -441,21 +376,21 @@ static qn_status finish(void *arg)
     qn_status status = QN_OK;
     *b->as_guessed = 1;
     if (b->e->guess) status = is_as_guessed(b);
-    if (status == QN_OK && *b->as_guessed) status = take_results(b->e);
+    if (status == QN_OK && *b->as_guessed) status = give_results(b->e);
     end_run(b->e);
     return status;
 }
 
 qn_status qn_mlx_finish_program(qn_exec *base, int64_t n, const int32_t *ids, int *as_guessed)
 {
-    async_call b = {.e = (mlx_exec *)base, .n = n, .ids = ids, .as_guessed = as_guessed};
+    async_call b = {.e = (qn_mlx_exec *)base, .n = n, .ids = ids, .as_guessed = as_guessed};
     if (!b.e->is_pending) return qn_fail(QN_E_ARG, "program %s was not started", b.e->plan.name);
-    return qn_mlx_call(device_of(b.e)->owner, finish, &b);
+    return qn_mlx_call(qn_mlx_device_of(b.e)->owner, finish, &b);
 }
 
 /* ---- compiling ---------------------------------------------------------------------------------------- */
 
-static void find_last_uses(mlx_exec *e)
+static void find_last_uses(qn_mlx_exec *e)
 {
     for (int i = 0; i < e->plan.n_slots; i++) e->last[i] = -1;
     for (int i = 0; i < e->plan.n_steps; i++) {
@@ -465,7 +400,28 @@ static void find_last_uses(mlx_exec *e)
     }
 }
 
-static void find_states(mlx_exec *e)
+/* The type of 16 bits that the program's weights are best multiplied by. It is F32 if the program may not be
+ * narrow, or has layers whose state sums up over all positions. */
+static qn_dtype narrow_type(const qn_mlx_exec *e)
+{
+    const qn_mlx *d = (const qn_mlx *)e->base.device;
+    qn_dtype found = QN_DTYPE_F16, wish;
+    if (!e->plan.narrow || e->plan.precision == QN_PRECISION_EXACT || !qn_mlx_is_narrow(d, &wish))
+        return QN_DTYPE_F32;
+    for (int i = 0; i < e->plan.n_steps; i++) {
+        const qn_plan_step *s = &e->plan.steps[i];
+        if (s->prim == QN_PRIM_SHORT_CONV || s->prim == QN_PRIM_GATED_DELTA) return QN_DTYPE_F32;
+        for (int k = 0; k < s->n_in; k++) {
+            const qn_mlx_weight *w = qn_mlx_weight_of(e, &s->in[k]);
+            if (w && d->shim->weight_type(w) == QN_DTYPE_BF16) found = QN_DTYPE_BF16;
+            if (!w && (s->in[k].dtype == QN_DTYPE_F16 || s->in[k].dtype == QN_DTYPE_BF16))
+                return QN_DTYPE_F32;
+        }
+    }
+    return wish == QN_DTYPE_F32 ? found : wish;
+}
+
+static void find_states(qn_mlx_exec *e)
 {
     for (int i = 0; i < e->plan.n_steps; i++) {
         qn_state *state = state_of(&e->plan.steps[i]);
@@ -484,7 +440,7 @@ qn_status qn_mlx_compile(qn_device *base, const qn_plan *plan, qn_exec **out)
     QN_TRY(qn_mlx_check_weights(plan));
     QN_TRY(qn_ledger_reserve(base->ledger, QN_LEDGER_SCRATCH, plan->arena_bytes));
     const size_t n_slots = (size_t)plan->n_slots + 1, n_steps = (size_t)plan->n_steps + 1;
-    mlx_exec *e = qn_calloc(1, sizeof *e);
+    qn_mlx_exec *e = qn_calloc(1, sizeof *e);
     if (!e) {
         qn_ledger_release(base->ledger, QN_LEDGER_SCRATCH, plan->arena_bytes);
         return QN_E_NOMEM;
@@ -501,6 +457,8 @@ qn_status qn_mlx_compile(qn_device *base, const qn_plan *plan, qn_exec **out)
         qn_mlx_exec_free(&e->base);
         return QN_E_NOMEM;
     }
+    e->narrow = narrow_type(e);
+    e->keeps_constants = qn_mlx_device_of(e)->shim->about().on_gpu;
     find_last_uses(e);
     find_states(e);
     *out = &e->base;
@@ -509,18 +467,18 @@ qn_status qn_mlx_compile(qn_device *base, const qn_plan *plan, qn_exec **out)
 
 static qn_status free_memos(void *arg)
 {
-    mlx_exec *e = arg;
+    qn_mlx_exec *e = arg;
     for (int i = 0; i < e->plan.n_steps; i++)
-        if (e->memo[i]) device_of(e)->shim->memo_free(e->memo[i]);
+        if (e->memo[i]) qn_mlx_device_of(e)->shim->memo_free(e->memo[i]);
     return QN_OK;
 }
 
 void qn_mlx_exec_free(qn_exec *base)
 {
-    mlx_exec *e = (mlx_exec *)base;
+    qn_mlx_exec *e = (qn_mlx_exec *)base;
     if (!e) return;
     qn_mlx_discard_program(base);
-    if (e->memo) qn_mlx_call(device_of(e)->owner, free_memos, e);
+    if (e->memo) qn_mlx_call(qn_mlx_device_of(e)->owner, free_memos, e);
     qn_ledger_release(base->device->ledger, QN_LEDGER_SCRATCH, e->plan.arena_bytes);
     qn_free(e->last);
     qn_free(e->slots);

@@ -86,12 +86,26 @@ mx::Shape shape_of(int n, const int64_t *dims)
 /* What lies on the host already is read as it is: on a GPU every evaluation is waited for. */
 std::vector<int32_t> call::ints(int i) const
 {
+    if (step.host && step.host[i])
+        return std::vector<int32_t>(step.host[i], step.host[i] + step.host_size[i]);
     mx::array a = in(i);
     if (a.dtype() != mx::int32 || a.status() != mx::array::Status::available || !a.flags().row_contiguous) {
         a = mx::contiguous(mx::astype(a, mx::int32));
         a.eval();
     }
     return std::vector<int32_t>(a.data<int32_t>(), a.data<int32_t>() + a.size());
+}
+
+mx::array call::once(const mx::array &constant, const std::function<mx::array(const mx::array &)> &make) const
+{
+    qn_mlx_memo *&memo = *step.memo;
+    if (!memo) memo = new qn_mlx_memo{};
+    if (!memo->made || memo->source->id() != constant.id()) {
+        memo->made = make(constant);
+        memo->made->eval();
+        memo->source = constant;
+    }
+    return *memo->made;
 }
 
 void call::room(int64_t elements, size_t element_bytes) const
@@ -137,14 +151,16 @@ static qn_status array_new(const void *data, int n_dims, const int64_t *dims, qn
         mx::Shape shape = qn::shape_of(n_dims, dims);
         for (int i = 0; i < n_dims; i++)
             if (dims[i] == 0) {
-                *out = new qn_mlx_array{mx::zeros(shape, dtype)};
+                *out = new qn_mlx_array{mx::zeros(shape, dtype), nullptr};
                 return;
             }
         /* the bits of a scalar cannot be viewed as another type's */
         if (borrow)
-            *out = new qn_mlx_array{mx::array(const_cast<void *>(data), shape, dtype, [](void *) {})};
+            *out =
+                new qn_mlx_array{mx::array(const_cast<void *>(data), shape, dtype, [](void *) {}), nullptr};
         else
-            *out = new qn_mlx_array{mx::reshape(copy_of(data, n_dims ? shape : mx::Shape{1}, dtype), shape)};
+            *out = new qn_mlx_array{mx::reshape(copy_of(data, n_dims ? shape : mx::Shape{1}, dtype), shape),
+                                    nullptr};
     });
 }
 
@@ -159,20 +175,31 @@ static qn_status array_view(const qn_mlx_array *a, int64_t offset, int n_dims, c
             elements *= dims[i];
         }
         if (elements == 0)
-            *out = new qn_mlx_array{mx::zeros(shape, a->a.dtype())};
+            *out = new qn_mlx_array{mx::zeros(shape, a->a.dtype()), nullptr};
         else if (contiguous && static_cast<size_t>(elements) == a->a.size())
-            *out = new qn_mlx_array{mx::reshape(a->a, std::move(shape))};
+            *out = new qn_mlx_array{mx::reshape(a->a, std::move(shape)), a->turns};
         else /* of what repeats in memory there is no view but of a copy */
             *out = new qn_mlx_array{mx::as_strided(mx::contiguous(a->a), std::move(shape),
                                                    mx::Strides(strides, strides + n_dims),
-                                                   static_cast<size_t>(offset))};
+                                                   static_cast<size_t>(offset)),
+                                    nullptr};
     });
 }
 
-static qn_status array_read(const qn_mlx_array *a, void *data, size_t size_bytes)
+static qn_status array_cast(const qn_mlx_array *a, qn_dtype dtype, qn_mlx_array **out)
+{
+    return guarded([&] { *out = new qn_mlx_array{mx::astype(a->a, qn::dtype_of(dtype)), nullptr}; });
+}
+
+static int array_is_narrow(const qn_mlx_array *a)
+{
+    return a->a.dtype() == mx::float16 || a->a.dtype() == mx::bfloat16;
+}
+
+static qn_status array_read(const qn_mlx_array *a, qn_dtype dtype, void *data, size_t size_bytes)
 {
     return guarded([&] {
-        mx::array whole = a->a;
+        mx::array whole = mx::astype(a->a, qn::dtype_of(dtype));
         whole.eval(); /* a copy would wait for all that was begun since */
         if (!whole.flags().row_contiguous) {
             whole = mx::contiguous(whole);
@@ -216,7 +243,8 @@ static mx::array prim_none(const qn::call &)
 
 static mx::array prim_element(const qn::call &c)
 {
-    return qn::elementwise(c.step.prim, c.in(0), c.n() > 1 ? &c.in(1) : nullptr);
+    const std::vector<mx::array> in = qn::together(c);
+    return qn::elementwise(c.step.prim, in[0], in.size() > 1 ? &in[1] : nullptr);
 }
 
 static qn::prim_fn *const table[QN_PRIM_COUNT] = {
@@ -233,18 +261,82 @@ const char *const qn_prim_names[QN_PRIM_COUNT] = {
 #include "prim/primitives.def"
 };
 
-static qn_status apply(const qn_mlx_step *step, qn_mlx_array **out)
+/* Primitives that take narrow inputs as they are; others get them in f32. */
+static bool takes_narrow(qn_prim prim)
+{
+    switch (prim) {
+    case QN_PRIM_FUSED:
+    case QN_PRIM_COPY:
+    case QN_PRIM_SELECT:
+    case QN_PRIM_CONCAT:
+    case QN_PRIM_TAKE:
+    case QN_PRIM_RMS_NORM:
+    case QN_PRIM_LAYER_NORM:
+    case QN_PRIM_ROPE_TABLE:
+    case QN_PRIM_ROPE:
+    case QN_PRIM_MATMUL:
+    case QN_PRIM_ATTEND:
+    case QN_PRIM_EXPERTS:
+    case QN_PRIM_EXPERTS_SUM:
+        return true;
+    default:
+        return table[prim] == prim_element;
+    }
+}
+
+/* Additions to a narrow array give a narrow one. */
+static bool stays_narrow(const qn_mlx_step *step)
+{
+    return step->prim == QN_PRIM_LORA || step->prim == QN_PRIM_EXPERTS_LORA;
+}
+
+/* The inputs of a step in f32, where they are narrow. */
+struct widened {
+    std::vector<qn_mlx_array> arrays;
+    std::vector<qn_mlx_array *> in;
+
+    widened(const qn_mlx_step *step, mx::Dtype narrow)
+    {
+        arrays.reserve(static_cast<size_t>(step->n_in)); /* pointers to them stay */
+        for (int i = 0; i < step->n_in; i++) {
+            qn_mlx_array *a = step->in[i];
+            if (a && a->a.dtype() == narrow) {
+                arrays.push_back({mx::astype(a->a, mx::float32), nullptr});
+                a = &arrays.back();
+            }
+            in.push_back(a);
+        }
+    }
+};
+
+static qn_status apply(const qn_mlx_step *given, qn_mlx_array **out)
 {
     return guarded([&] {
-        const qn::call c{*step, qn::shape_of(step->n_dims, step->shape), qn::dtype_of(step->dtype)};
+        qn_mlx_step step = *given;
+        qn::call c{step, qn::shape_of(step.n_dims, step.shape), qn::dtype_of(step.dtype), std::nullopt};
+        std::optional<mx::Dtype> narrow;
+        if (step.narrow == QN_DTYPE_F16 || step.narrow == QN_DTYPE_BF16) narrow = qn::dtype_of(step.narrow);
+        std::optional<widened> wide;
+        bool was_narrow = false;
+        if (narrow && takes_narrow(step.prim)) {
+            c.narrow = narrow;
+        } else if (narrow) {
+            was_narrow = stays_narrow(given) && given->in[1] && given->in[1]->a.dtype() == *narrow;
+            wide.emplace(given, *narrow);
+            step.in = wide->in.data();
+        }
         int64_t elements = 1;
-        for (int i = 0; i < step->n_dims; i++) elements *= step->shape[i];
+        for (int i = 0; i < step.n_dims; i++) elements *= step.shape[i];
         c.room(elements, mx::size_of(c.dtype));
-        mx::array result = table[step->prim](c);
-        if (result.shape() != c.shape || result.dtype() != c.dtype)
+        std::unique_ptr<qn_mlx_array> made(new qn_mlx_array{table[step.prim](c), nullptr});
+        mx::array &result = made->a;
+        if (result.shape() != c.shape || (result.dtype() != c.dtype && !(c.narrow && c.dtype == mx::float32 &&
+                                                                         result.dtype() == *c.narrow)))
             throw qn::failure(QN_E_INTERNAL,
-                              std::string(qn_prim_names[step->prim]) + " gave another shape or type");
-        *out = new qn_mlx_array{std::move(result)};
+                              std::string(qn_prim_names[step.prim]) + " gave another shape or type");
+        if (was_narrow) result = mx::astype(result, *narrow);
+        if (c.narrow && step.prim == QN_PRIM_ROPE_TABLE) made->turns = qn::turns_of(c);
+        *out = made.release();
     });
 }
 
@@ -279,7 +371,8 @@ static qn_mlx_about about()
     int major = 0, minor = 0, patch = 0;
     std::sscanf(mx::version(), "%d.%d.%d", &major, &minor, &patch);
     static const std::string name = std::string("MLX ") + mx::version();
-    return {MLX_VERSION_NUMERIC, 100000 * major + 1000 * minor + patch, qn::on_gpu(), name.c_str(),
+    const char *set = !qn::on_gpu() ? "mlx_cpu" : mx::metal::is_available() ? "metal" : "cuda";
+    return {MLX_VERSION_NUMERIC, 100000 * major + 1000 * minor + patch, qn::on_gpu(), set, name.c_str(),
             recommended_bytes()};
 }
 
@@ -375,12 +468,16 @@ extern "C" __attribute__((visibility("default"))) const qn_mlx_shim *qn_mlx_shim
         array_new,
         array_view,
         array_read,
+        array_cast,
+        array_is_narrow,
         array_free,
         eval,
         apply,
         memo_free,
         qn::weight_new,
         qn::weight_bytes,
+        qn::weight_type,
+        qn::weight_is_quantised,
         qn::weight_free,
         qn::state_new,
         qn::state_free,

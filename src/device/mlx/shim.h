@@ -55,16 +55,23 @@ typedef struct {
     qn_prim prim;
     const qn_params *params;
     int n_in;
-    qn_mlx_array *const *in;      /* [n_in], of the operands' shapes; NULL where weight[i] is not */
+    /* [n_in], of the operands' shapes; NULL where weight[i] or host[i] is not */
+    qn_mlx_array *const *in;
     qn_mlx_weight *const *weight; /* [n_in], NULL where in[i] is not */
-    int transposed;          /* MATMUL by a weight: in[1] is its transpose, [n_in, n_out], as in a layer */
-    int n_dims;              /* of the result */
-    const int64_t *shape;    /* [n_dims] */
-    qn_dtype dtype;          /* of the result */
-    qn_mlx_state *state;     /* of ATTEND, SHORT_CONV, GATED_DELTA with a state; else NULL */
-    const qn_mlx_lora *lora; /* [params->lora.n_pairs]; else NULL */
-    qn_mlx_memo **memo;      /* of the step, NULL at first: what may be kept from run to run */
-    size_t budget_bytes;     /* no array of this step may be larger */
+    const int32_t *const *host; /* [n_in], the numbers of an i32 input that only the host needs; else NULL */
+    const int64_t *host_size;   /* [n_in], how many */
+    int transposed;             /* MATMUL by a weight: in[1] is its transpose, [n_in, n_out], as in a layer */
+    int n_dims;                 /* of the result */
+    const int64_t *shape;       /* [n_dims] */
+    qn_dtype dtype;             /* of the result */
+    qn_mlx_state *state;        /* of ATTEND, SHORT_CONV, GATED_DELTA with a state; else NULL */
+    const qn_mlx_lora *lora;    /* [params->lora.n_pairs]; else NULL */
+    qn_mlx_memo **memo;         /* of the step, NULL at first: what may be kept from run to run */
+    size_t budget_bytes;        /* no array of this step may be larger */
+    uint64_t run;               /* which run of a program; other runs have other numbers */
+    /* F16 or BF16: what is f32 in the plan may be an array of this type, as an input and as the result. Any other
+     * type: it may not. */
+    qn_dtype narrow;
 } qn_mlx_step;
 
 typedef struct {
@@ -74,12 +81,13 @@ typedef struct {
 /* What is known without any array. */
 typedef struct {
     int header_version, library_version; /* as MLX_VERSION_NUMERIC: 32004 is 0.32.4 */
-    int on_gpu;                          /* 1: arrays are computed on an Apple GPU */
+    int on_gpu;                          /* 1: arrays are computed on a GPU */
+    const char *set;                     /* "metal", "cuda" or "mlx_cpu"; static storage */
     const char *library;                 /* "MLX 0.32.4"; static storage */
     size_t recommended_bytes; /* of memory that the GPU recommends to use at most; 0: none, or no GPU */
 } qn_mlx_about;
 
-enum { QN_MLX_SHIM_VERSION = 3 };
+enum { QN_MLX_SHIM_VERSION = 4 };
 
 typedef struct {
     int version; /* QN_MLX_SHIM_VERSION; fields behind it are those of this header only then */
@@ -101,9 +109,12 @@ typedef struct {
     /* Elements of a contiguous array by an offset and strides in elements, which may be 0 or negative. */
     qn_status (*array_view)(const qn_mlx_array *a, int64_t offset, int n_dims, const int64_t *shape,
                             const int64_t *strides, qn_mlx_array **out);
-    /* Computes it if need be, and copies its size_bytes bytes row by row to data. */
-    qn_status (*array_read)(const qn_mlx_array *a, void *data, size_t size_bytes);
-    void (*array_free)(qn_mlx_array *a); /* NULL is accepted */
+    /* Computes it if need be, and copies it as that type row by row to data, size_bytes bytes. */
+    qn_status (*array_read)(const qn_mlx_array *a, qn_dtype dtype, void *data, size_t size_bytes);
+    /* The same array as another type, lazily. */
+    qn_status (*array_cast)(const qn_mlx_array *a, qn_dtype dtype, qn_mlx_array **out);
+    int (*array_is_narrow)(const qn_mlx_array *a); /* F16 or BF16 */
+    void (*array_free)(qn_mlx_array *a);           /* NULL is accepted */
     /* Computes n arrays and whatever the states hold; async 1: begins to. */
     qn_status (*eval)(int64_t n, qn_mlx_array *const *arrays, int64_t n_states, qn_mlx_state *const *states,
                       int async);
@@ -114,6 +125,9 @@ typedef struct {
 
     qn_status (*weight_new)(const qn_mlx_weight_spec *spec, qn_mlx_weight **out);
     size_t (*weight_bytes)(const qn_mlx_weight *w);
+    /* The type of 16 bits that a product with it is best computed in: F16 or BF16; F32: it has no opinion. */
+    qn_dtype (*weight_type)(const qn_mlx_weight *w);
+    int (*weight_is_quantised)(const qn_mlx_weight *w);
     void (*weight_free)(qn_mlx_weight *w);
 
     /* PAGES: [n_layers] of keys and values, n_units pages of page_tokens tokens, v_dim 0: values are parts of

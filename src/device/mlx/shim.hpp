@@ -5,6 +5,7 @@
 #include <mlx/mlx.h>
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -14,8 +15,17 @@
 
 namespace mx = mlx::core;
 
+/* What a table of angles was made of: a fused call of MLX's turns by these. periods: 1 / frequency, f32 [half]. */
+struct qn_mlx_turns {
+    std::vector<int32_t> positions;
+    mx::array periods;
+    std::optional<mx::array> offsets; /* positions as an array, once somebody needs it */
+    float factor;
+};
+
 struct qn_mlx_array {
     mx::array a;
+    std::shared_ptr<qn_mlx_turns> turns; /* of a ROPE_TABLE */
 };
 
 /* data: PLAIN [n_parts, n_out, n_in], else words, which are twice as many where affine groups have 16 codes.
@@ -26,22 +36,33 @@ struct qn_mlx_weight {
     int bits, group;
     mx::array data;
     std::optional<mx::array> scales, biases;
+    /* AFFINE: both as the type of 16 bits that products were last computed in, if it is not theirs: scales, biases.
+     * Copies of the weight share it. */
+    std::shared_ptr<std::vector<mx::array>> narrow;
 };
 
-/* keys[layer]: [capacity, page_tokens, kv_heads, head_dim]; values alike with v_dim, empty where values are
+/* keys[layer]: [capacity * page_tokens, kv_heads, head_dim]; values alike with v_dim, empty where values are
  * parts of keys (v_dim 0 here); slots[layer]: [capacity, slot_floats] f32. place[unit]: where in these, -1
- * for a unit that uses no memory; free: the places that no unit has. */
+ * for a unit that uses no memory; unit_at: the unit of each place, -1 for a free one. planned: what attention
+ * made of the last run's block tables. */
 struct qn_mlx_state {
     bool is_pages;
     int64_t n_layers, n_units, page_tokens, kv_heads, head_dim, v_dim, slot_floats;
     mx::Dtype dtype;
     int64_t capacity;
-    std::vector<int32_t> place, free;
+    std::vector<int32_t> place, unit_at;
     std::vector<mx::array> keys, values, slots;
+    std::shared_ptr<void> planned;
+
+    int64_t rows_per_unit() const
+    {
+        return is_pages ? page_tokens : 1;
+    }
 };
 
 struct qn_mlx_memo {
     std::function<std::vector<mx::array>(const std::vector<mx::array> &)> compiled;
+    std::optional<mx::array> source, made; /* a constant, and what the step makes of it in each run */
 };
 
 namespace qn
@@ -60,7 +81,7 @@ mx::Shape shape_of(int n, const int64_t *dims); /* throws when a dimension is ab
 
 /* Chains are compiled by MLX (begin's wish). */
 extern bool compiles;
-/* Arrays are computed on an Apple GPU. */
+/* Arrays are computed on a GPU. */
 bool on_gpu();
 
 /* One application: what a primitive's function sees. */
@@ -68,6 +89,8 @@ struct call {
     const qn_mlx_step &step;
     mx::Shape shape; /* of the result */
     mx::Dtype dtype;
+    /* The type of 16 bits that the result may have instead, and inputs too. */
+    std::optional<mx::Dtype> narrow;
 
     const qn_params &p() const
     {
@@ -79,7 +102,13 @@ struct call {
     }
     const mx::array &in(int i) const
     {
+        if (!step.in[i]) throw failure(QN_E_INTERNAL, "an input that is no array");
         return step.in[i]->a;
+    }
+    /* The result may be narrow, and input i is. */
+    bool is_narrow(int i) const
+    {
+        return narrow && step.in[i] && step.in[i]->a.dtype() == *narrow;
     }
     const qn_mlx_weight *weight(int i) const
     {
@@ -87,6 +116,8 @@ struct call {
     }
     /* An i32 input as numbers on the host; computes it if need be. */
     std::vector<int32_t> ints(int i) const;
+    /* What make says of an array that is the same in each run, computed once. */
+    mx::array once(const mx::array &constant, const std::function<mx::array(const mx::array &)> &make) const;
     /* Throws QN_E_NOMEM when an array of so many elements is above the step's budget: before it is built,
      * since MLX does not survive an allocation that fails. */
     void room(int64_t elements, size_t element_bytes = 4) const;
@@ -94,12 +125,13 @@ struct call {
 
 typedef mx::array prim_fn(const call &c);
 
-/* x [.., n_in] times the transpose of the weight: f32 [.., n_out]. part: of a weight with several. */
-mx::array product(const mx::array &x, const qn_mlx_weight &w, int64_t part = 0);
-/* All of it in f32: [n_out, n_in], or [n_parts, n_out, n_in]. */
-mx::array dequantized(const qn_mlx_weight &w);
-/* Rows ids [R] of a matrix in f32: [R, n_in]. */
-mx::array rows_of(const qn_mlx_weight &w, const mx::array &ids);
+/* What a table of angles is made of; nullptr: its positions are no numbers of the host. */
+std::shared_ptr<qn_mlx_turns> turns_of(const call &c);
+
+/* All of it in f32 or a type of 16 bits: [n_out, n_in], or [n_parts, n_out, n_in]. */
+mx::array dequantized(const qn_mlx_weight &w, mx::Dtype dtype = mx::float32);
+/* Rows ids [R] of a matrix: [R, n_in]. */
+mx::array rows_of(const qn_mlx_weight &w, const mx::array &ids, mx::Dtype dtype = mx::float32);
 
 #define S(name)
 #define E(name, inputs)
@@ -107,6 +139,8 @@ mx::array rows_of(const qn_mlx_weight &w, const mx::array &ids);
 #include "prim/primitives.def"
 /* Of the element-wise ones, which steps have alone for types that are not fused, and FUSED has in chains. */
 mx::array elementwise(qn_prim prim, const mx::array &a, const mx::array *b);
+/* The inputs of one of them, of one width. */
+std::vector<mx::array> together(const call &c);
 
 } // namespace qn
 #endif

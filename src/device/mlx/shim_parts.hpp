@@ -35,6 +35,8 @@ template <typename F> qn_status guarded(F f) noexcept
 /* weights.cpp, state.cpp: as in shim.h */
 qn_status weight_new(const qn_mlx_weight_spec *spec, qn_mlx_weight **out);
 size_t weight_bytes(const qn_mlx_weight *w);
+qn_dtype weight_type(const qn_mlx_weight *w);
+int weight_is_quantised(const qn_mlx_weight *w);
 void weight_free(qn_mlx_weight *w);
 qn_status state_new(int is_pages, int64_t n_layers, int64_t n_units, int64_t page_tokens, int64_t kv_heads,
                     int64_t head_dim, int64_t v_dim, qn_dtype dtype, int64_t slot_floats, qn_mlx_state **out);

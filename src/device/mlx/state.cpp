@@ -32,9 +32,9 @@ static std::vector<std::vector<mx::array> *> parts_of(qn_mlx_state &s)
 /* So many units of a part: zeros without memory of their own. */
 static mx::array empty_units(const qn_mlx_state &s, bool values, int64_t n)
 {
-    const int64_t pages[] = {n, s.page_tokens, s.kv_heads, values ? s.v_dim : s.head_dim};
+    const int64_t pages[] = {n * s.page_tokens, s.kv_heads, values ? s.v_dim : s.head_dim};
     const int64_t slots[] = {n, s.slot_floats};
-    return mx::broadcast_to(mx::array(0, s.dtype), s.is_pages ? shape_of(4, pages) : shape_of(2, slots));
+    return mx::broadcast_to(mx::array(0, s.dtype), s.is_pages ? shape_of(3, pages) : shape_of(2, slots));
 }
 
 static void check_unit(const qn_mlx_state &s, int64_t unit)
@@ -46,7 +46,7 @@ static void check_unit(const qn_mlx_state &s, int64_t unit)
 
 static int64_t n_used(const qn_mlx_state &s)
 {
-    return s.capacity - static_cast<int64_t>(s.free.size());
+    return s.capacity - std::count(s.unit_at.begin(), s.unit_at.end(), -1);
 }
 
 /* Twice as many, of which those that nobody has take a quarter of what is left at most: the rest is for units
@@ -61,25 +61,58 @@ static void grow(qn_mlx_state &s, int64_t n_needed, size_t budget_bytes)
         const mx::array more = empty_units(s, part == &s.values, wish - s.capacity);
         for (mx::array &a : *part) a = mx::concatenate({a, more}, 0);
     }
-    for (int64_t i = wish; i-- > s.capacity;) s.free.push_back(static_cast<int32_t>(i));
     s.capacity = wish;
+    s.unit_at.resize(static_cast<size_t>(wish), -1);
+}
+
+/* Where n units may begin: the longest range of free places; in its middle if what ends before it may grow. */
+static int32_t new_place(const qn_mlx_state &s, int64_t n)
+{
+    int64_t best = 0, length = 0;
+    for (int64_t i = 0; i < s.capacity;) {
+        int64_t end = i;
+        while (end < s.capacity && s.unit_at[end] < 0) end++;
+        if (end - i > length) {
+            best = i;
+            length = end - i;
+        }
+        i = end + 1;
+    }
+    return static_cast<int32_t>(best > 0 && length > 2 * n ? best + (length - n) / 2 : best);
+}
+
+void reach_behind(qn_mlx_state &s, const std::vector<int32_t> &units, bool has_before, size_t budget_bytes)
+{
+    std::vector<int32_t> wanted;
+    int64_t before = -1;
+    for (size_t i = 0; i < units.size(); i++) {
+        const int32_t u = units[i];
+        const bool is_before = i == 0 && has_before;
+        if (is_before && (u < 0 || u >= s.n_units || s.place[u] < 0)) continue;
+        check_unit(s, u);
+        if (s.place[u] < 0)
+            wanted.push_back(u);
+        else if (wanted.empty())
+            before = s.place[u];
+    }
+    const int64_t n_needed = n_used(s) + static_cast<int64_t>(wanted.size());
+    if (n_needed > s.capacity) grow(s, n_needed, budget_bytes);
+    int64_t left = static_cast<int64_t>(wanted.size());
+    for (const int32_t u : wanted) {
+        if (s.place[u] >= 0) continue; /* it was named twice */
+        if (before + 1 == s.capacity && s.capacity < s.n_units && budget_bytes / unit_bytes(s) > 2)
+            grow(s, s.capacity + 1, budget_bytes);
+        const bool is_free = before >= 0 && before + 1 < s.capacity && s.unit_at[before + 1] < 0;
+        before = is_free ? before + 1 : new_place(s, left);
+        s.place[u] = static_cast<int32_t>(before);
+        s.unit_at[before] = u;
+        left--;
+    }
 }
 
 void reach(qn_mlx_state &s, const std::vector<int32_t> &units, size_t budget_bytes)
 {
-    std::vector<int32_t> wanted;
-    for (const int32_t u : units) {
-        check_unit(s, u);
-        if (s.place[u] < 0) wanted.push_back(u);
-    }
-    std::sort(wanted.begin(), wanted.end());
-    wanted.erase(std::unique(wanted.begin(), wanted.end()), wanted.end());
-    const int64_t n_needed = n_used(s) + static_cast<int64_t>(wanted.size());
-    if (n_needed > s.capacity) grow(s, n_needed, budget_bytes);
-    for (const int32_t u : wanted) {
-        s.place[u] = s.free.back();
-        s.free.pop_back();
-    }
+    for (const int32_t u : units) reach_behind(s, {u}, false, budget_bytes);
 }
 
 std::vector<int32_t> places_of_units(const qn_mlx_state &s, const std::vector<int32_t> &units)
@@ -115,7 +148,8 @@ qn_status state_new(int is_pages, int64_t n_layers, int64_t n_units, int64_t pag
                          {},
                          {},
                          {},
-                         {}});
+                         {},
+                         nullptr});
         for (auto *part : parts_of(*s))
             part->assign(static_cast<size_t>(n_layers), empty_units(*s, part == &s->values, 0));
         *out = s.release();
@@ -134,21 +168,31 @@ size_t state_bytes(const qn_mlx_state *s)
 
 size_t state_spare(const qn_mlx_state *s)
 {
-    return s->free.size() * unit_bytes(*s);
+    return static_cast<size_t>(s->capacity - n_used(*s)) * unit_bytes(*s);
 }
 
-/* What lies at a place of one layer, a copy: [1, ..]. */
-static mx::array unit_of(const mx::array &a, int32_t place)
+/* What lies at places of one layer, a copy: [n, ..] of all that a unit has there. */
+static mx::array units_of(const qn_mlx_state &s, const mx::array &a, const std::vector<int32_t> &places)
 {
-    return mx::take(a, numbers({place}, {1}), 0);
+    const mx::array units = mx::reshape(a, {static_cast<mx::ShapeElem>(s.capacity), -1});
+    return mx::take(units, numbers(places, {static_cast<mx::ShapeElem>(places.size())}), 0);
 }
 
-static void put_unit(mx::array &a, int32_t place, const mx::array &x)
+static mx::Shape shape_of_units(const qn_mlx_state &s, const mx::array &a, int64_t n)
+{
+    mx::Shape shape = a.shape();
+    shape[0] = static_cast<mx::ShapeElem>(n * s.rows_per_unit());
+    return shape;
+}
+
+static void put_unit(const qn_mlx_state &s, mx::array &a, int32_t place, const mx::array &x)
 {
     mx::Shape begin(a.ndim(), 0), end = a.shape();
-    begin[0] = place;
-    end[0] = place + 1;
-    mx::array next = mx::slice_update(a, x, std::move(begin), std::move(end));
+    const mx::ShapeElem rows = static_cast<mx::ShapeElem>(s.rows_per_unit());
+    begin[0] = place * rows;
+    end[0] = (place + 1) * rows;
+    mx::array next =
+        mx::slice_update(a, mx::reshape(x, shape_of_units(s, a, 1)), std::move(begin), std::move(end));
     a = std::move(next);
 }
 
@@ -160,7 +204,7 @@ static void set_unit(qn_mlx_state &s, int32_t unit,
         for (mx::array &a : *part) {
             mx::array x = value(a);
             x.eval();
-            put_unit(a, s.place[unit], x);
+            put_unit(s, a, s.place[unit], x);
             a.eval();
         }
 }
@@ -171,12 +215,10 @@ qn_status state_drop(qn_mlx_state *s, int32_t unit, int poison)
         check_unit(*s, unit);
         if (s->place[unit] < 0) return;
         if (poison)
-            set_unit(*s, unit, [](const mx::array &a) {
-                mx::Shape one = a.shape();
-                one[0] = 1;
-                return mx::full(std::move(one), std::numeric_limits<float>::quiet_NaN(), a.dtype());
+            set_unit(*s, unit, [&](const mx::array &a) {
+                return mx::full(shape_of_units(*s, a, 1), std::numeric_limits<float>::quiet_NaN(), a.dtype());
             });
-        s->free.push_back(s->place[unit]);
+        s->unit_at[s->place[unit]] = -1;
         s->place[unit] = -1;
     });
 }
@@ -185,21 +227,22 @@ qn_status state_drop(qn_mlx_state *s, int32_t unit, int poison)
 qn_status state_shrink(qn_mlx_state *s)
 {
     return guarded([&] {
-        std::vector<int32_t> kept;
-        for (const int32_t p : s->place)
-            if (p >= 0) kept.push_back(p);
-        const mx::ShapeElem n = static_cast<mx::ShapeElem>(kept.size());
+        std::vector<int32_t> kept, unit_at;
+        for (int32_t p = 0; p < s->capacity; p++)
+            if (s->unit_at[p] >= 0) {
+                kept.push_back(p);
+                unit_at.push_back(s->unit_at[p]);
+            }
+        const int64_t n = static_cast<int64_t>(kept.size());
         for (auto *part : parts_of(*s))
             for (mx::array &a : *part) {
-                mx::array fewer =
-                    n ? mx::take(a, numbers(kept, {n}), 0) : empty_units(*s, part == &s->values, 0);
+                mx::array fewer = n ? mx::reshape(units_of(*s, a, kept), shape_of_units(*s, a, n))
+                                    : empty_units(*s, part == &s->values, 0);
                 fewer.eval();
                 a = std::move(fewer);
             }
-        int32_t next = 0;
-        for (int32_t &p : s->place)
-            if (p >= 0) p = next++;
-        s->free.clear();
+        for (int32_t p = 0; p < n; p++) s->place[unit_at[p]] = p;
+        s->unit_at = std::move(unit_at);
         s->capacity = n;
     });
 }
@@ -208,7 +251,7 @@ qn_status state_copy(qn_mlx_state *s, int32_t from, int32_t to, size_t budget_by
 {
     return guarded([&] {
         reach(*s, {from, to}, budget_bytes);
-        set_unit(*s, to, [&](const mx::array &a) { return unit_of(a, s->place[from]); });
+        set_unit(*s, to, [&](const mx::array &a) { return units_of(*s, a, {s->place[from]}); });
     });
 }
 
@@ -225,7 +268,7 @@ qn_status state_read(const qn_mlx_state *base, int32_t unit, void *bytes, size_t
         }
         for (auto *part : parts_of(s))
             for (const mx::array &a : *part) {
-                mx::array x = unit_of(a, s.place[unit]);
+                mx::array x = units_of(s, a, {s.place[unit]});
                 x.eval();
                 std::memcpy(at, x.data<char>(), x.nbytes());
                 at += x.nbytes();
@@ -241,12 +284,10 @@ qn_status state_write(qn_mlx_state *s, int32_t unit, const void *bytes, size_t s
         reach(*s, {unit}, budget_bytes);
         const uint8_t *at = static_cast<const uint8_t *>(bytes);
         set_unit(*s, unit, [&](const mx::array &a) {
-            mx::Shape one = a.shape();
-            one[0] = 1;
-            const size_t n = a.nbytes() / static_cast<size_t>(a.shape(0));
+            const size_t n = a.nbytes() / static_cast<size_t>(s->capacity);
             const mx::array raw(at, mx::Shape{static_cast<mx::ShapeElem>(n)}, mx::uint8);
             at += n;
-            return mx::reshape(mx::view(raw, a.dtype()), std::move(one));
+            return mx::view(raw, a.dtype());
         });
     });
 }

@@ -102,7 +102,7 @@ qn_status weight_new(const qn_mlx_weight_spec *spec, qn_mlx_weight **out)
         if (s.kind == QN_MLX_PLAIN) {
             *out = new qn_mlx_weight{
                 s.kind, s.n_parts, s.n_out, s.n_in, 0, 0, copied(s.data, s, s.n_in, dtype_of(s.dtype)),
-                {},     {}};
+                {},     {},        nullptr};
             return;
         }
         const mx::Dtype scale = s.kind == QN_MLX_AFFINE ? dtype_of(s.dtype) : mx::uint8;
@@ -114,7 +114,8 @@ qn_status weight_new(const qn_mlx_weight_spec *spec, qn_mlx_weight **out)
                         s.group,
                         copied(s.data, s, s.n_in / 32 * s.bits, mx::uint32),
                         copied(s.scales, s, s.n_in / s.group, scale),
-                        {}};
+                        {},
+                        std::make_shared<std::vector<mx::array>>()};
         if (s.kind == QN_MLX_AFFINE) w.biases = copied(s.biases, s, s.n_in / s.group, scale);
         if (is_spread(w)) {
             w.data = spread(w.data, 16 * s.bits / 32);
@@ -130,6 +131,19 @@ size_t weight_bytes(const qn_mlx_weight *w)
     if (w->scales) bytes += w->scales->nbytes();
     if (w->biases) bytes += w->biases->nbytes();
     return bytes;
+}
+
+qn_dtype weight_type(const qn_mlx_weight *w)
+{
+    const mx::Dtype type = w->kind == QN_MLX_PLAIN           ? w->data.dtype()
+                           : w->scales->dtype() == mx::uint8 ? mx::bfloat16
+                                                             : w->scales->dtype();
+    return type == mx::bfloat16 ? QN_DTYPE_BF16 : type == mx::float16 ? QN_DTYPE_F16 : QN_DTYPE_F32;
+}
+
+int weight_is_quantised(const qn_mlx_weight *w)
+{
+    return w->kind != QN_MLX_PLAIN;
 }
 
 void weight_free(qn_mlx_weight *w)
@@ -153,7 +167,8 @@ qn_mlx_weight operand_weight(const call &c, int i)
             0,
             n > 2 && !parts ? mx::squeeze(a, 0) : a,
             {},
-            {}};
+            {},
+            nullptr};
 }
 
 mx::array between(const mx::array &a, int axis, int64_t begin, int64_t end)
@@ -177,6 +192,7 @@ static qn_mlx_weight range_of(const qn_mlx_weight &w, int axis, int64_t begin, i
     r.data = between(w.data, axis, begin, end);
     if (w.scales) r.scales = between(*w.scales, axis, begin, end);
     if (w.biases) r.biases = between(*w.biases, axis, begin, end);
+    r.narrow = nullptr;
     return r;
 }
 
@@ -205,28 +221,27 @@ static mx::array wide(const mx::array &a)
 }
 
 /* MLX rounds to the type of scales unless these are wide. */
-mx::array dequantized(const qn_mlx_weight &w)
+mx::array dequantized(const qn_mlx_weight &w, mx::Dtype dtype)
 {
-    if (w.kind == QN_MLX_PLAIN) return wide(w.data);
+    if (w.kind == QN_MLX_PLAIN) return mx::astype(w.data, dtype);
     if (w.kind == QN_MLX_AFFINE) {
         const mx::array a =
             mx::dequantize(w.data, wide(*w.scales), wide(*w.biases), group_of(w), w.bits, mode_of(w));
-        return is_spread(w) ? gathered_in(a, 16) : a;
+        return mx::astype(is_spread(w) ? gathered_in(a, 16) : a, dtype);
     }
-    return mx::dequantize(w.data, *w.scales, std::nullopt, w.group, w.bits, mode_of(w), std::nullopt,
-                          mx::float32);
+    return mx::dequantize(w.data, *w.scales, std::nullopt, w.group, w.bits, mode_of(w), std::nullopt, dtype);
 }
 
-mx::array rows_of(const qn_mlx_weight &w, const mx::array &ids)
+mx::array rows_of(const qn_mlx_weight &w, const mx::array &ids, mx::Dtype dtype)
 {
     if (w.n_parts != 1) throw failure(QN_E_UNSUPPORTED, "rows of several matrices");
     const int64_t dims[2] = {0, w.n_in};
-    if (ids.size() == 0) return mx::zeros(shape_of(2, dims));
+    if (ids.size() == 0) return mx::zeros(shape_of(2, dims), dtype);
     qn_mlx_weight r = w;
     r.data = mx::take(w.data, ids, 0);
     if (w.scales) r.scales = mx::take(*w.scales, ids, 0);
     if (w.biases) r.biases = mx::take(*w.biases, ids, 0);
-    return dequantized(r);
+    return dequantized(r, dtype);
 }
 
 /* ---- products ----------------------------------------------------------------------------------------- */
@@ -255,6 +270,24 @@ static mx::array narrow_product(const mx::array &x, const qn_mlx_weight &w, bool
     return parts.size() == 1 ? parts[0] : mx::concatenate(std::move(parts), -1);
 }
 
+/* Scales and biases for rows of that type: MLX computes in the widest of the three. */
+static std::pair<mx::array, std::optional<mx::array>> scales_for(const qn_mlx_weight &w, mx::Dtype type)
+{
+    if (w.kind != QN_MLX_AFFINE || type == mx::float32 || w.scales->dtype() == type)
+        return {*w.scales, w.biases};
+    if (!w.narrow) return {mx::astype(*w.scales, type), mx::astype(*w.biases, type)}; /* a part of a weight */
+    if (w.narrow->empty() || w.narrow->at(0).dtype() != type) {
+        *w.narrow = {mx::astype(*w.scales, type), mx::astype(*w.biases, type)};
+        mx::eval(*w.narrow);
+    }
+    return {w.narrow->at(0), w.narrow->at(1)};
+}
+
+bool multiplies_narrow(const qn_mlx_weight &w, mx::Dtype type)
+{
+    return w.kind != QN_MLX_PLAIN || w.data.dtype() == type;
+}
+
 mx::array multiplied(const mx::array &x, const qn_mlx_weight &w, bool transpose)
 {
     if (x.size() == 0) { /* MLX's quantised product divides by the number of rows */
@@ -263,18 +296,13 @@ mx::array multiplied(const mx::array &x, const qn_mlx_weight &w, bool transpose)
         return mx::zeros(shape);
     }
     if (w.kind != QN_MLX_PLAIN) {
-        const mx::array y =
-            mx::quantized_matmul(is_spread(w) && transpose ? spread(x, 16) : x, w.data, *w.scales, w.biases,
-                                 transpose, group_of(w), w.bits, mode_of(w));
+        const auto [scales, biases] = scales_for(w, x.dtype());
+        const mx::array y = mx::quantized_matmul(is_spread(w) && transpose ? spread(x, 16) : x, w.data,
+                                                 scales, biases, transpose, group_of(w), w.bits, mode_of(w));
         return is_spread(w) && !transpose ? gathered_in(y, 16) : y;
     }
-    if (w.data.dtype() != mx::float32) return narrow_product(x, w, transpose);
+    if (w.data.dtype() != x.dtype()) return narrow_product(x, w, transpose);
     return mx::matmul(x, transpose ? mx::swapaxes(w.data, 0, 1) : w.data);
-}
-
-mx::array product(const mx::array &x, const qn_mlx_weight &w, int64_t part)
-{
-    return multiplied(x, w.n_parts > 1 ? parts_of(w, part, part + 1) : w, true);
 }
 
 /* ---- products with chosen matrices -------------------------------------------------------------------- */
@@ -284,10 +312,11 @@ static mx::array gather_quantized(const mx::array &x, const qn_mlx_weight &w, co
                                   bool transpose, bool rising)
 {
     const auto lead = [&](const mx::array &a) { return w.n_parts == 1 ? mx::expand_dims(a, 0) : a; };
-    const mx::array data = lead(w.data), scales = lead(*w.scales),
+    const auto [own_scales, own_biases] = scales_for(w, x.dtype());
+    const mx::array data = lead(w.data), scales = lead(own_scales),
                     in = is_spread(w) && transpose ? spread(x, 16) : x;
     const std::optional<mx::array> none,
-        biases = w.biases ? std::optional<mx::array>(lead(*w.biases)) : std::nullopt;
+        biases = own_biases ? std::optional<mx::array>(lead(*own_biases)) : std::nullopt;
     const auto call = [&](auto sorted) {
         if constexpr (requires {
                           mx::gather_qmm(in, data, scales, biases, none, ids, transpose, w.group, w.bits,
@@ -308,7 +337,9 @@ mx::array gathered(const call &c, const mx::array &x, const qn_mlx_weight &w, co
 {
     if (w.kind != QN_MLX_PLAIN) return gather_quantized(x, w, ids, transpose, sorted);
     const mx::array data = w.n_parts == 1 ? mx::expand_dims(w.data, 0) : w.data;
-    if (data.dtype() == mx::float32)
+    if (x.dtype() != mx::float32 && !on_gpu()) /* the CPU's takes nothing else */
+        return mx::astype(gathered(c, wide(x), w, ids, transpose, sorted), x.dtype());
+    if (data.dtype() == x.dtype())
         return mx::gather_mm(x, transpose ? mx::swapaxes(data, 1, 2) : data, std::nullopt, ids, sorted);
     /* The chosen matrices, or all of them, whichever are fewer, become f32. */
     const int64_t chosen = static_cast<int64_t>(ids.size());

@@ -1,5 +1,5 @@
 /* Products with weights, for the primitives that multiply: a weight is looked at whole, by its parts, or by
- * rows. Everything is f32 but what lies in the weight. */
+ * rows. */
 #ifndef QN_DEVICE_MLX_WEIGHTS_HPP
 #define QN_DEVICE_MLX_WEIGHTS_HPP
 
@@ -15,7 +15,10 @@ qn_mlx_weight operand_weight(const call &c, int i);
 qn_mlx_weight parts_of(const qn_mlx_weight &w, int64_t begin, int64_t end);
 qn_mlx_weight rows_between(const qn_mlx_weight &w, int64_t begin, int64_t end);
 
-/* x [.., n_in] times the transpose of a matrix, or x [.., n_out] times the matrix itself. */
+/* Rows of that type of 16 bits are multiplied by the weight as they are. */
+bool multiplies_narrow(const qn_mlx_weight &w, mx::Dtype type);
+/* x [.., n_in] times the transpose of a matrix, or x [.., n_out] times the matrix itself: of x's type, which is
+ * f32 or one that the weight is multiplied by as it is. */
 mx::array multiplied(const mx::array &x, const qn_mlx_weight &w, bool transpose);
 /* x [.., 1, n] times the matrices that ids name, or their transposes; x's leading dimensions and those of ids
  * are broadcast. sorted: ids rise. room: what may be taken for that. */

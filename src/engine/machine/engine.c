@@ -35,7 +35,7 @@ static void reclaim_pages(void *user, size_t size_bytes)
 /* fast_kv: what the device multiplies fastest. It serves `fast` where int8 activations cost more of the
  * quality than 8 bits of mantissa in keys and values do: with weights of 16 bits or more (bits) they would be
  * the largest error. */
-static qn_dtype kv_dtype_of(const qn_engine_options *o, qn_dtype fast_kv, int bits)
+static qn_dtype kv_dtype_of(const qn_engine_options *o, qn_dtype fast_kv, int bits, int is_bf16)
 {
     static const qn_dtype types[] = {[QN_KV_F32] = QN_DTYPE_F32,
                                      [QN_KV_F16] = QN_DTYPE_F16,
@@ -43,6 +43,7 @@ static qn_dtype kv_dtype_of(const qn_engine_options *o, qn_dtype fast_kv, int bi
                                      [QN_KV_Q8_0] = QN_DTYPE_Q8_0,
                                      [QN_KV_Q4_0] = QN_DTYPE_Q4_0};
     if (o->kv_type != QN_KV_AUTO) return types[o->kv_type];
+    if (is_bf16 && o->precision != QN_PRECISION_EXACT) return QN_DTYPE_BF16;
     if (o->precision == QN_PRECISION_FAST && bits < 16) return fast_kv;
     return o->precision == QN_PRECISION_EXACT ? QN_DTYPE_F32 : QN_DTYPE_F16;
 }
@@ -50,8 +51,8 @@ static qn_dtype kv_dtype_of(const qn_engine_options *o, qn_dtype fast_kv, int bi
 static void choose_kv_dtype(qn_engine *e, const qn_engine_options *o)
 {
     qn_device *d = e->card.device ? e->card.device : e->device;
-    const qn_dtype fast_kv = d->ops->describe(d).fast_kv;
-    e->info.kv_dtype = kv_dtype_of(o, fast_kv, e->info.quant_bits);
+    const qn_device_description about = d->ops->describe(d);
+    e->info.kv_dtype = kv_dtype_of(o, about.fast_kv, e->info.quant_bits, about.own_kv && e->is_bf16);
 }
 
 /* Decides how many layers a card computes, and divides the model if it is not all of them. */
@@ -85,6 +86,8 @@ static qn_status load_weights(qn_engine *e, qn_source *source, const qn_engine_o
     qn_weights *weights;
     qn_packed *packed = NULL;
     QN_TRY(qn_weights_open(source, &e->config, &weights));
+    const qn_tensor_view *norm = qn_weights_get(weights, QN_WEIGHT_FINAL_NORM, 0);
+    e->is_bf16 = norm && norm->dtype == QN_DTYPE_BF16;
     qn_status status = qn_device_has_memory(e->device) ? place_layers(e, weights, o) : QN_OK;
     if (status == QN_OK) status = load_first_layers(e, weights);
     if (status == QN_OK) status = qn_packing_find(source, e->device, packed_path, &packed, &e->notes);

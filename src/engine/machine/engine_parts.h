@@ -112,6 +112,7 @@ struct qn_engine {
     float *embeds, *is_embed;                /* inputs, too; NULL: the model takes no images */
     int32_t *logit_adapters, *norm_adapters; /* inputs, too; NULL: no step reads them */
     int64_t max_logit_rows;
+    int is_bf16;          /* the model's vectors are of bf16: its own type of 16 bits */
     int64_t *fed;         /* [max_sequences] tokens of each feed computed so far, in one step */
     qn_chunk_part *parts; /* [max_sequences] of the current chunk */
     qn_ahead ahead;

@@ -130,8 +130,10 @@ static qn_forward forward_of(const qn_engine *e, qn_part part)
 static qn_status make_rows_program(const qn_engine *e, qn_scope *s, const char *name, int n_outputs,
                                    qn_array *const *outputs, qn_program **out)
 {
-    const qn_program_options o = {
-        .name = name, .max = {{e->info.max_rows, e->info.max_sequences, 0}}, .precision = e->info.precision};
+    const qn_program_options o = {.name = name,
+                                  .max = {{e->info.max_rows, e->info.max_sequences, 0}},
+                                  .precision = e->info.precision,
+                                  .narrow = 1};
     return qn_program_new(s, &o, n_outputs, outputs, out);
 }
 
@@ -180,7 +182,7 @@ static qn_status make_head(qn_engine *e, qn_scope *s, qn_array *from)
     f.row_adapters = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_L, 0));
     qn_array *logits = qn_forward_head(s, &f, from, rows);
     const qn_program_options o = {
-        .name = "head", .max = {{0, 0, e->max_logit_rows}}, .precision = e->info.precision};
+        .name = "head", .max = {{0, 0, e->max_logit_rows}}, .precision = e->info.precision, .narrow = 1};
     return qn_program_new(s, &o, 1, &logits, &e->head);
 }
 
@@ -191,7 +193,7 @@ static qn_status make_norm(qn_engine *e, qn_scope *s, qn_array *from)
     f.row_adapters = qn_input(s, QN_DTYPE_I32, vector(QN_SYM_L, 0));
     qn_array *normed = qn_forward_norm(s, &f, from, rows);
     const qn_program_options o = {
-        .name = "norm", .max = {{0, 0, QN_NORM_ROWS}}, .precision = e->info.precision};
+        .name = "norm", .max = {{0, 0, QN_NORM_ROWS}}, .precision = e->info.precision, .narrow = 1};
     return qn_program_new(s, &o, 1, &normed, &e->norm);
 }
 

@@ -1,0 +1,49 @@
+/* Attention of rows that lie as MLX wants them: for rows themselves (attention.cpp), and for pages (pages.cpp). */
+#ifndef QN_DEVICE_MLX_ATTENTION_HPP
+#define QN_DEVICE_MLX_ATTENTION_HPP
+
+#include "device/mlx/state.hpp"
+
+namespace qn
+{
+
+/* Scores that are computed at once, about: 64 MiB. */
+constexpr int64_t SCORES_MAX = int64_t{1} << 24;
+
+/* Rows [row, row + n) see keys [low, high) of those at hand, and of these what mask says. */
+struct view {
+    int64_t row, n, low, high;
+    bool is_causal;
+    std::optional<mx::array> mask; /* bool [n sequences, 1, n, high - low] */
+};
+
+/* Row i of sequence b of a batch is at position[b] + i, counted from the first key that is at hand. views: made
+ * when the first layer needs them. */
+struct sight {
+    std::vector<int32_t> position, end; /* end: of the keys of the sequence, behind its last row */
+    int64_t n_rows, n_keys, window;
+    bool whole;
+    std::vector<view> views;
+};
+
+/* One batch in MLX's order: q [n, heads, n_rows, d], k [n, kv_heads, n_keys, d], v [n, kv_heads, n_keys, dv],
+ * of one type, f32 or of 16 bits. */
+struct operands {
+    mx::array q, k, v;
+    std::optional<mx::array> sinks;
+};
+
+/* [n, n_rows, heads, dv] of the operands' type */
+mx::array attend_batch(const call &c, const operands &o, sight &s);
+
+/* ATTEND over the pages of the call's state. */
+mx::array attend_pages(const call &c);
+
+std::optional<mx::array> sinks_of(const call &c);
+/* Elements [begin, end) of one axis. */
+mx::array range_of(const mx::array &x, int axis, int64_t begin, int64_t end);
+/* [n, rows, heads, d] to [n, heads, rows, d], and back. */
+mx::array heads_first(const mx::array &x);
+
+} // namespace qn
+#endif
