@@ -182,6 +182,13 @@ typedef struct {
     qn_constraint *alternative;
     /* One for each row of the prompt; an entry that is NULL means `constraint`. Without `alternative`. */
     qn_constraint *const *row_constraints;
+    /* Bounds the reasoning in the answer to a chat, of a model whose template shows how it marks reasoning. After so
+     * many tokens of it the mark that ends it is forced, behind reasoning_message, and the answer goes on. 0: no
+     * bound; negative: no token of reasoning. reasoning_message is plain text, UTF-8, up to 4,096 bytes; NULL: none.
+     * Forced tokens count for max_tokens. No effect on texts and rows, nor where the model marks no reasoning. With a
+     * bound nothing is guessed (n_draft). */
+    int64_t max_reasoning_tokens;
+    const char *reasoning_message;
     /* Called by a thread that computes, after a step in which this generation got something to read or
      * ended. It must do no more than wake somebody, and call nothing of the model. Not called any more when
      * qn_generation_close has returned. */

@@ -252,6 +252,7 @@ static qn_status check_steps(const qn_generate_options *o)
         {o->n_bad_words || o->n_bad_ids, "bad words"},
         {o->allowed_ids != NULL, "list of allowed ids"},
         {o->constraint != NULL, "constraints"},
+        {o->max_reasoning_tokens != 0, "a bound on reasoning"},
     };
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
         if (steps[i].is_set) return refuse(steps[i].name);

@@ -388,12 +388,15 @@ static qn_status native_generation_open(void *model, const qn_prompt *prompt,
     int64_t n_stable = 0;
     if (!prompt->rows) QN_TRY(qn_native_text_ids(m, prompt, &ids, &n_ids));
     qn_ids row = {ids, (int64_t)n_ids};
+    qn_native_reasoning reasoning = {0};
     qn_status status = qn_native_find_stable(m, prompt, &row, &n_stable);
     const qn_run_prompt what = {.rows = prompt->rows ? prompt->rows : &row,
                                 .n_rows = prompt->rows ? prompt->n_rows : 1,
                                 .images = prompt->images,
                                 .n_images = prompt->n_images,
-                                .n_stable = n_stable};
+                                .n_stable = n_stable,
+                                .reasoning = &reasoning.options};
+    if (status == QN_OK) status = qn_native_bound_reasoning(m, prompt, options, &reasoning);
     const qn_run_model run = {m->engine,   m->scheduler,  m->text ? qn_chat_text_tokenizer(m->text) : NULL,
                               m->stop_ids, m->n_stop_ids, m->draft};
     if (status == QN_OK && !prompt->n_images) status = qn_native_check_no_places(m, ids, n_ids);
@@ -401,6 +404,7 @@ static qn_status native_generation_open(void *model, const qn_prompt *prompt,
     if (status == QN_OK && !g) status = QN_E_NOMEM;
     if (g) status = qn_run_open(&run, &what, options, cancel, &g->run);
     qn_free(ids);
+    qn_buf_free(&reasoning.ids);
     if (status != QN_OK) {
         qn_free(g);
         return status;

@@ -83,18 +83,17 @@ static const char *find_last(const char *text, const char *what)
     return last;
 }
 
-typedef enum { FORM_AT_ONCE, FORM_AFTER_REASONING, FORM_WITH_OR_WITHOUT } form_begin;
-
-/* Where the form begins, by what the prompt of a chat ends with. */
-static form_begin find_begin(const qn_reasoning_format *r, const char *prompt, int continues)
+/* By what the prompt ends with. */
+qn_native_begin qn_native_find_begin(const char *open, const char *close, const char *prompt, int continues)
 {
-    size_t n = strlen(prompt), n_open = strlen(r->open), n_close = strlen(r->close);
-    const char *open = find_last(prompt, r->open), *close = find_last(prompt, r->close);
+    size_t n = strlen(prompt), n_open = strlen(open), n_close = strlen(close);
+    const char *last_open = find_last(prompt, open), *last_close = find_last(prompt, close);
     while (n && is_space(prompt[n - 1])) n--;
-    if (n >= n_open && memcmp(prompt + n - n_open, r->open, n_open) == 0) return FORM_AFTER_REASONING;
-    if (n >= n_close && memcmp(prompt + n - n_close, r->close, n_close) == 0) return FORM_AT_ONCE;
-    if (!continues) return FORM_WITH_OR_WITHOUT;
-    return open && (!close || close < open) ? FORM_AFTER_REASONING : FORM_AT_ONCE;
+    if (n >= n_open && memcmp(prompt + n - n_open, open, n_open) == 0) return QN_NATIVE_AFTER_REASONING;
+    if (n >= n_close && memcmp(prompt + n - n_close, close, n_close) == 0) return QN_NATIVE_AT_ONCE;
+    if (!continues) return QN_NATIVE_WITH_OR_WITHOUT;
+    return last_open && (!last_close || last_close < last_open) ? QN_NATIVE_AFTER_REASONING
+                                                                : QN_NATIVE_AT_ONCE;
 }
 
 qn_status qn_native_constraint_fit(void *model, const qn_prompt *prompt, qn_constraint *given,
@@ -123,13 +122,15 @@ qn_status qn_native_constraint_fit(void *model, const qn_prompt *prompt, qn_cons
         qn_free(text);
         return status;
     }
-    const form_begin begin = status == QN_OK ? find_begin(r, text, prompt->continue_final) : FORM_AT_ONCE;
-    if (status == QN_OK && begin == FORM_AT_ONCE) *out = qn_constraint_retain(given);
-    if (status == QN_OK && begin != FORM_AT_ONCE) {
+    const qn_native_begin begin = status == QN_OK
+                                      ? qn_native_find_begin(r->open, r->close, text, prompt->continue_final)
+                                      : QN_NATIVE_AT_ONCE;
+    if (status == QN_OK && begin == QN_NATIVE_AT_ONCE) *out = qn_constraint_retain(given);
+    if (status == QN_OK && begin != QN_NATIVE_AT_ONCE) {
         source.after = r->close;
         source.n_after = strlen(r->close);
-        source.may_skip_after = begin == FORM_WITH_OR_WITHOUT;
-        source.opens = begin == FORM_WITH_OR_WITHOUT ? r->open : NULL;
+        source.may_skip_after = begin == QN_NATIVE_WITH_OR_WITHOUT;
+        source.opens = begin == QN_NATIVE_WITH_OR_WITHOUT ? r->open : NULL;
         source.n_opens = source.opens ? strlen(r->open) : 0;
         status = compile(m, &source, out);
     }

@@ -10,6 +10,7 @@
 #include "constrain/constraint.h"
 #include "engine/clients/handles.h"
 #include "engine/machine/fingerprint.h"
+#include "engine/schedule/reasoning.h"
 #include "engine/schedule/scheduler.h"
 #include "model/config/sampling_defaults.h"
 #include "model/sentence/sentence.h"
@@ -102,6 +103,20 @@ qn_status qn_native_embedding_project(void *model, const float *pooled, float *o
 /* Reads what the model's folder says of them. What is wrong with it is said when a vector is asked for: the model has
  * other uses. */
 qn_status qn_native_read_sentence(native_model *m, const qn_source *source);
+
+typedef enum { QN_NATIVE_AT_ONCE, QN_NATIVE_AFTER_REASONING, QN_NATIVE_WITH_OR_WITHOUT } qn_native_begin;
+/* Where the answer to a chat's rendered prompt begins, which may continue a message. */
+qn_native_begin qn_native_find_begin(const char *open, const char *close, const char *prompt, int continues);
+
+/* native_reasoning.c: how qn_run_open bounds the reasoning of the answer to a prompt. */
+typedef struct {
+    qn_reasoning_marks marks;
+    qn_buf ids;                   /* int32_t; to be freed */
+    qn_reasoning_options options; /* of the two before; n_ids 0: nothing is bounded */
+} qn_native_reasoning;
+/* *out must stay where it is, and its ids are to be freed in any case. */
+qn_status qn_native_bound_reasoning(native_model *m, const qn_prompt *prompt,
+                                    const qn_generate_options *options, qn_native_reasoning *out);
 
 /* native_cache.c: the functions of cache.h. */
 qn_status qn_native_cache_forward(void *model, const int32_t *ids, int64_t n_ids, void *cache, float *logits,

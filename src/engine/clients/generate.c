@@ -210,7 +210,10 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
     q->post_sampling = o->post_sampling;
     q->tells_prompt = o->notify_prompts;
     QN_TRY(make_form(r, q, i_row, o));
-    if (o->n_draft) QN_TRY(qn_request_speculate(q, o->n_draft, r->model.draft_engine));
+    if (prompt->reasoning && prompt->reasoning->n_ids)
+        QN_TRY(qn_reasoning_new(prompt->reasoning, &q->reasoning));
+    /* A guess would not know of what is forced behind it. */
+    if (o->n_draft && !q->reasoning) QN_TRY(qn_request_speculate(q, o->n_draft, r->model.draft_engine));
     w->stop.set = r->stop_set;
     if (r->model.tokenizer) QN_TRY(qn_token_stream_new(r->model.tokenizer, 0, &w->decoder));
     const int is_over = q->form && qn_form_is_over(q->form);
@@ -511,6 +514,7 @@ static void free_run(qn_client *client)
         qn_adapters_release(qn_engine_adapters(r->model.engine), q->adapter);
         qn_form_free(q->form);
         qn_prompt_logprobs_free(q->prompt_logprobs);
+        qn_reasoning_free(q->reasoning);
         qn_sampler_free(q->sampler);
         qn_images_free(q->images);
         qn_ledger_release(qn_engine_ledger(r->model.engine), QN_LEDGER_OTHER, q->held_bytes);

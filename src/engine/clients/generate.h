@@ -9,6 +9,7 @@
 #include <quern/backend.h>
 
 #include "engine/machine/engine.h"
+#include "engine/schedule/reasoning.h"
 #include "engine/schedule/scheduler.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -30,6 +31,7 @@ typedef struct {
     int64_t n_rows;
     const qn_image *images;
     size_t n_images;
+    const qn_reasoning_options *reasoning; /* of the only row; NULL, or n_ids 0: it has no bound */
     int64_t
         n_stable; /* of the only row: what a longer prompt of the same chat begins with too; 0: not known */
 } qn_run_prompt;

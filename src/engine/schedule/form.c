@@ -210,6 +210,11 @@ qn_status qn_form_set_mask(qn_form *f)
     return QN_OK;
 }
 
+int qn_form_allows(qn_form *f, int32_t id)
+{
+    return make_bits(f) == QN_OK && (f->bits[id / 32] >> (id % 32) & 1);
+}
+
 qn_status qn_form_accept(qn_form *f, int32_t id)
 {
     qn_status status = accept(f, id);

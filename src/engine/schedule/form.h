@@ -51,6 +51,8 @@ qn_status qn_form_refill(qn_form *f);
 void qn_form_prepare(qn_form *f);
 /* Sets the sampler's mask for the next draw; the queue is empty. */
 qn_status qn_form_set_mask(qn_form *f);
+/* May this id come next? The queue is empty. 0 also if the mask cannot be made. */
+int qn_form_allows(qn_form *f, int32_t id);
 /* Goes on with a token that was drawn and that is no stop id; the sampler has accepted it. */
 qn_status qn_form_accept(qn_form *f, int32_t id);
 /* Of n guessed ids, how many may come; where one would force others, these take the place of what was guessed

@@ -31,17 +31,22 @@ static qn_status note_logprobs(const qn_scheduler *s, const qn_request *r, const
     return QN_OK;
 }
 
-/* Under the form's mask, if there is a form. */
+/* The one that ends the reasoning, where that is due; else under the form's mask, if there is a form. */
 static qn_status draw_id(qn_request *r, const float *logits, int64_t position, int32_t *id)
 {
+    *id = qn_reasoning_forced(r->reasoning);
+    if (*id >= 0 && (!r->form || qn_form_allows(r->form, *id))) return QN_OK;
+    if (*id >= 0) qn_reasoning_give_up(r->reasoning);
     if (r->form) QN_TRY(qn_form_set_mask(r->form));
     return qn_sampler_draw(r->sampler, logits, position, id);
 }
 
-/* Goes on with a token that was drawn. */
+/* Goes on with a token that was drawn, or that ends the reasoning. */
 static qn_status accept_drawn(qn_request *r, int32_t id)
 {
-    QN_TRY(qn_sampler_accept_drawn(r->sampler, id));
+    const int is_forced = qn_reasoning_forced(r->reasoning) >= 0;
+    QN_TRY(is_forced ? qn_sampler_accept_forced(r->sampler, id) : qn_sampler_accept_drawn(r->sampler, id));
+    QN_TRY(qn_reasoning_accept(r->reasoning, id));
     return r->form && !qn_request_stops_at(r, id) ? qn_form_accept(r->form, id) : QN_OK;
 }
 
@@ -63,6 +68,8 @@ static void draw(const qn_scheduler *s, qn_request *r, const float *logits)
     if (status == QN_OK) status = note_logprobs(s, r, logits, !is_forced, d);
     if (status == QN_OK && r->form) {
         for (int64_t i = 0; i < n_certain; i++) qn_ring_place(&r->ring, i)->id = forced[i];
+        for (int64_t i = 0; i < n_certain + is_forced && status == QN_OK; i++)
+            status = qn_reasoning_accept(r->reasoning, forced[i]);
         qn_form_take(r->form, n_certain + is_forced);
     }
     if (status == QN_OK && !is_forced) {

@@ -16,6 +16,7 @@
 #include "engine/schedule/form.h"
 #include "engine/schedule/inbox.h"
 #include "engine/schedule/prompt_logprobs.h"
+#include "engine/schedule/reasoning.h"
 #include "engine/schedule/ring.h"
 
 typedef struct qn_request qn_request;
@@ -68,7 +69,8 @@ struct qn_request {
     const int32_t *stop_ids;
     int64_t n_stop_ids, max_tokens; /* 0: no limit but room */
     int64_t room;                   /* tokens that it may have, with the prompt */
-    qn_form *form; /* of the owner, the leader's from submit to done; NULL: the answer is free */
+    qn_form *form;           /* of the owner, the leader's from submit to done; NULL: the answer is free */
+    qn_reasoning *reasoning; /* the same; NULL: the reasoning has no bound */
     int logprobs;
     int32_t n_top; /* of a ring made for so many */
     /* Of the prompt: its rows of logits are computed, so none of them comes from the prefix tree. Of the owner, the

@@ -98,10 +98,8 @@ int qn_anthropic_read_thinking(qn_api_request *r, const json_t *value, const qn_
     r->thinking = strcmp(type, "disabled") != 0;
     if (r->thinking && !limits->has_reasoning)
         qn_api_request_warn(r, "thinking", "has no effect: the model's chat template has no reasoning");
-    if (is_given(budget))
-        qn_api_request_warn(r, "thinking.budget_tokens",
-                            "has no effect: max_tokens alone limits the thinking and the answer");
-    return 0;
+    return is_given(budget) && r->thinking ? qn_field_set_budget(r, "thinking.budget_tokens", budget, error)
+                                           : 0;
 }
 
 int qn_anthropic_read_output_config(qn_api_request *r, const json_t *value,

@@ -18,7 +18,7 @@ void qn_api_request_start(qn_api_request *r, unsigned route)
     r->ping_ms = -1;
     r->store = r->key = r->returns_texts = -1;
     r->adapter_scale = 1;
-    r->prompt_logprobs = -1;
+    r->prompt_logprobs = r->reasoning_budget = -1;
     r->repeat_last_n = r->dry_penalty_last_n = -1;
 }
 
@@ -154,6 +154,15 @@ void qn_api_request_set_options(qn_api_request *r, const qn_api_request_limits *
     o->n_logit_bias = r->n_bias;
     o->logprobs = r->logprobs;
     o->n_top_logprobs = (int32_t)r->top_logprobs;
+    if (r->reasoning_budget >= 0 && limits->bounds_reasoning) {
+        o->max_reasoning_tokens =
+            r->reasoning_budget ? r->reasoning_budget : -1; /* 0 is the library's "no bound" */
+        o->reasoning_message = r->reasoning_message;
+    } else if (r->reasoning_budget >= 0) {
+        qn_api_request_warn(
+            r, r->budget_param,
+            "has no effect: the model's chat template has no reasoning in a form that is known");
+    }
     /* An echo with log-probabilities has those of the prompt. */
     const int is_echo = r->echo && r->logprobs;
     o->prompt_logprobs = is_echo || r->prompt_logprobs >= 0;

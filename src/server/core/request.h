@@ -40,6 +40,7 @@ typedef struct {
     size_t n_default_bad_ids;
     int64_t context_size;
     int has_chat_template, has_reasoning; /* of the model; has_reasoning: in a form that is known */
+    int bounds_reasoning;                 /* the reasoning of its answers can be bounded */
     int takes_pictures;
     qn_held *held; /* where requests count their memory; NULL: nowhere */
     int lenient;   /* unknown fields are reported, not refused */
@@ -82,7 +83,10 @@ typedef struct {
     int takes_pictures;
     const json_t *tools, *template_kwargs; /* of a chat. tools NULL: none, or not to be used */
     json_t *own_tools; /* owned: tools of another form, made to OpenAI's; `tools` borrows them. NULL: none */
-    int thinking;      /* is the model to think? -1: as its template has it */
+    int64_t reasoning_budget;      /* tokens of reasoning; -1: no limit */
+    const char *reasoning_message; /* said before its end is forced; NULL: nothing */
+    const char *budget_param;      /* the field that set the budget; NULL: none did. Static storage */
+    int thinking;                  /* is the model to think? -1: as its template has it */
     const char *reasoning_effort;
     int one_tool_call;
     qn_tool_calls_mode tool_calls;

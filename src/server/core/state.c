@@ -1,5 +1,7 @@
 #include "server/core/state.h"
 
+#include "text/tools/tool_calls.h"
+
 void qn_server_list(qn_ready *r)
 {
     if (atomic_exchange(&r->is_listed, 1)) return;
@@ -40,6 +42,8 @@ static void set_defaults(const qn_server_defaults *d, qn_api_request_limits *out
 
 qn_api_request_limits qn_server_request_limits(const qn_server *s)
 {
+    qn_reasoning_marks marks;
+    const qn_answer_format format = qn_answer_format_find(s->info.call_format, s->info.reasoning_mark);
     qn_api_request_limits limits = {.vocab_size = s->info.vocab_size,
                                     .default_temperature = s->info.default_temperature,
                                     .default_top_p = s->info.default_top_p,
@@ -48,6 +52,7 @@ qn_api_request_limits qn_server_request_limits(const qn_server *s)
                                     .context_size = s->info.context_size,
                                     .has_chat_template = s->info.has_chat_template,
                                     .has_reasoning = s->info.reasoning_mark && *s->info.reasoning_mark,
+                                    .bounds_reasoning = qn_answer_get_reasoning_marks(format, &marks),
                                     .takes_pictures = s->info.takes_images,
                                     .held = s->held,
                                     .lenient = s->options->lenient,

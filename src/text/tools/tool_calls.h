@@ -23,6 +23,8 @@
 typedef struct qn_call_format qn_call_format;
 typedef struct qn_reasoning_format qn_reasoning_format;
 
+enum { QN_REASONING_TEXT_MAX = 96 };
+
 /* Static storage; NULL: the family does not write such a thing. */
 typedef struct {
     const qn_call_format *calls;
@@ -37,6 +39,14 @@ const char *qn_answer_format_name(qn_answer_format format);
 const char *qn_answer_reasoning_mark(qn_answer_format format);
 /* The formats of these two names; what is not known is left out. */
 qn_answer_format qn_answer_format_find(const char *name, const char *reasoning_mark);
+
+/* How a family writes reasoning. */
+typedef struct {
+    char open[QN_REASONING_TEXT_MAX], close[QN_REASONING_TEXT_MAX]; /* what stands before and behind it */
+    char end[QN_REASONING_TEXT_MAX]; /* close, and what opens the answer behind it */
+} qn_reasoning_marks;
+/* Returns 0 if the family has no reasoning that is known here. */
+int qn_answer_get_reasoning_marks(qn_answer_format format, qn_reasoning_marks *out);
 
 /* Do the family's messages have headers, which say what is reasoning, content or a call? */
 int qn_answer_has_headers(qn_answer_format format);

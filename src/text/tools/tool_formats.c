@@ -1,5 +1,6 @@
 #include "text/tools/tool_formats.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* The first row whose evidence the template contains is taken: what other rows' evidence is part of comes
@@ -248,6 +249,23 @@ const char *qn_answer_format_name(qn_answer_format format)
 const char *qn_answer_reasoning_mark(qn_answer_format format)
 {
     return format.reasoning ? format.reasoning->open : "";
+}
+
+int qn_answer_get_reasoning_marks(qn_answer_format format, qn_reasoning_marks *out)
+{
+    const qn_header_marks *h = format.calls ? &format.calls->header : NULL;
+    if (h && h->reasoning_header && h->next && *h->next) {
+        snprintf(out->open, sizeof out->open, "%s%s", h->reasoning_header, h->close);
+        snprintf(out->close, sizeof out->close, "%s", h->next);
+        snprintf(out->end, sizeof out->end, "%s%s%s%s%s", h->next, h->open, h->role, h->content_header,
+                 h->close);
+        return 1;
+    }
+    if (!format.reasoning) return 0;
+    snprintf(out->open, sizeof out->open, "%s", format.reasoning->open);
+    snprintf(out->close, sizeof out->close, "%s", format.reasoning->close);
+    snprintf(out->end, sizeof out->end, "%s", format.reasoning->close);
+    return 1;
 }
 
 qn_answer_format qn_answer_format_find(const char *name, const char *reasoning_mark)

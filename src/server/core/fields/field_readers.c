@@ -332,6 +332,93 @@ int qn_field_read_effort(qn_api_request *r, const json_t *value, const qn_api_re
     return invalid(error, "reasoning_effort", "must be none, minimal, low, medium, high, xhigh or max");
 }
 
+int qn_field_set_budget(qn_api_request *r, const char *param, const json_t *value, qn_api_error *error)
+{
+    const int64_t n = json_integer_value(value);
+    if (!json_is_integer(value) || n < -1 || n > INT32_MAX)
+        return qn_api_fail(error, 400, "invalid_value", param,
+                           "%s must be an integer from 0 to %d, or -1 for no limit", param, INT32_MAX);
+    if (r->budget_param && r->reasoning_budget != n)
+        return qn_api_fail(error, 400, "invalid_value", param, "%s and %s have different values",
+                           r->budget_param, param);
+    r->reasoning_budget = n;
+    r->budget_param = param;
+    return 0;
+}
+
+int qn_field_read_thinking_budget(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
+                                  qn_api_error *error)
+{
+    (void)limits;
+    return qn_field_set_budget(r, "thinking_budget", value, error);
+}
+
+int qn_field_read_thinking_token_budget(qn_api_request *r, const json_t *value,
+                                        const qn_api_request_limits *limits, qn_api_error *error)
+{
+    (void)limits;
+    return qn_field_set_budget(r, "thinking_token_budget", value, error);
+}
+
+int qn_field_read_thinking_budget_tokens(qn_api_request *r, const json_t *value,
+                                         const qn_api_request_limits *limits, qn_api_error *error)
+{
+    (void)limits;
+    return qn_field_set_budget(r, "thinking_budget_tokens", value, error);
+}
+
+int qn_field_read_reasoning_budget(qn_api_request *r, const json_t *value,
+                                   const qn_api_request_limits *limits, qn_api_error *error)
+{
+    (void)limits;
+    return qn_field_set_budget(r, "reasoning_budget", value, error);
+}
+
+int qn_field_read_budget_message(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
+                                 qn_api_error *error)
+{
+    enum { BYTES_MAX = 4096 };
+    (void)limits;
+    if (!json_is_string(value) || json_string_length(value) > BYTES_MAX ||
+        memchr(json_string_value(value), 0, json_string_length(value)))
+        return qn_api_fail(error, 400, "invalid_value", "reasoning_budget_message",
+                           "reasoning_budget_message must be a string of at most %d bytes without NUL",
+                           (int)BYTES_MAX);
+    r->reasoning_message = json_string_value(value);
+    return 0;
+}
+
+/* OpenRouter's: {"effort", "max_tokens", "enabled", "exclude"}. */
+int qn_field_read_reasoning(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
+                            qn_api_error *error)
+{
+    const char *key;
+    json_t *each;
+    if (!json_is_object(value)) return invalid(error, "reasoning", "must be an object");
+    json_object_foreach((json_t *)value, key, each)
+    {
+        char param[128];
+        int refused = 0;
+        snprintf(param, sizeof param, "reasoning.%s", key);
+        if (json_is_null(each)) continue;
+        if (strcmp(key, "effort") == 0)
+            refused = qn_field_read_effort(r, each, limits, error);
+        else if (strcmp(key, "max_tokens") == 0)
+            refused = qn_field_set_budget(r, "reasoning.max_tokens", each, error);
+        else if (strcmp(key, "enabled") != 0 && strcmp(key, "exclude") != 0)
+            return qn_api_fail(error, 400, "unknown_parameter", param, "unknown parameter: %s", param);
+        else if (!json_is_boolean(each))
+            return invalid(error, param, "must be a boolean");
+        else if (strcmp(key, "enabled") == 0)
+            r->thinking = json_is_true(each);
+        else if (json_is_true(each))
+            return qn_api_fail(error, 400, "unsupported_parameter", param,
+                               "reasoning.exclude is not supported: reasoning is always included");
+        if (refused) return refused;
+    }
+    return 0;
+}
+
 /* As the Responses API has it, for what it can mean here: the context forgets its beginning. */
 int qn_field_read_truncation(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                              qn_api_error *error)

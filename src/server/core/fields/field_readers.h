@@ -20,6 +20,11 @@ qn_field_fn qn_field_read_max_tokens, qn_field_read_max_tokens_of_text, qn_field
 int qn_field_add_bias(qn_api_request *r, int64_t id, double bias, int64_t vocab_size, qn_api_error *error);
 /* "123" -> 123; -1 for anything else. */
 int64_t qn_field_read_id(const char *text);
+/* The same of the budget of reasoning, which several fields may set to one value. `param` is static storage. */
+int qn_field_set_budget(qn_api_request *r, const char *param, const json_t *value, qn_api_error *error);
+qn_field_fn qn_field_read_thinking_budget, qn_field_read_thinking_token_budget,
+    qn_field_read_thinking_budget_tokens, qn_field_read_reasoning_budget, qn_field_read_budget_message,
+    qn_field_read_reasoning;
 /* Checks what tool_choice says together with the tools, and writes those that may be called. The same. */
 int qn_api_request_finish_tools(qn_api_request *r, qn_api_error *error);
 /* Sets the form of the answer: a JSON schema, or any JSON object. param, static storage, is the field that asks
