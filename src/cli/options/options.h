@@ -43,6 +43,7 @@ typedef struct {
     qn_ids bad[QN_ARG_LIST_MAX];
     int32_t pool[QN_SAMPLING_IDS_MAX]; /* bad and allowed ids */
     size_t n_pool;
+    int64_t reasoning_budget; /* -1: no limit */
 } qn_sampling_options;
 extern const qn_arg qn_sampling_args[];
 extern const qn_arg_rule qn_sampling_rules[];
@@ -50,7 +51,7 @@ extern const qn_arg_rule qn_sampling_rules[];
 #define QN_SAMPLING_UNSET                                                                                \
     {                                                                                                    \
         .temperature = -1, .top_p = -1, .top_k = -1, .min_p = -1, .typical_p = -1, .repeat_penalty = -1, \
-        .repeat_last_n = -1, .dry_last_n = -1                                                            \
+        .repeat_last_n = -1, .dry_last_n = -1, .reasoning_budget = -1                                    \
     }
 
 /* Fills s->o from the rest; to be called after qn_args_parse. Returns 0, or an exit code after a usage error.

@@ -85,6 +85,11 @@ const qn_arg qn_sampling_args[] = {
      "name of the adapter to use; `none`: the model without an adapter"},
     {"--min-tokens", 0, QN_ARG_INT64, SAMPLING(o.min_tokens), 0, INT32_MAX, "N",
      "minimum tokens of the answer: its end tokens do not come before"},
+    {"--reasoning-budget", 0, QN_ARG_INT64, SAMPLING(reasoning_budget), -1, INT32_MAX, "N",
+     "maximum tokens of a chat's reasoning; then its end is forced (0: no reasoning; -1, the default: no "
+     "limit)"},
+    {"--reasoning-message", 0, QN_ARG_TEXT, SAMPLING(o.reasoning_message), 0, 0, "TEXT",
+     "text in front of the end of reasoning that --reasoning-budget forces"},
     {"--ignore-eos", 0, QN_ARG_FLAG, SAMPLING(o.ignore_eos), 0, 0, NULL,
      "continue after the model's end tokens"},
     {"--deadline-ms", 0, QN_ARG_INT64, SAMPLING(o.deadline_ms), 1, INT32_MAX, "MS",
@@ -213,6 +218,7 @@ int qn_sampling_finish(const char *command, qn_sampling_options *s)
     s->o.min_p = s->min_p > 0 ? s->min_p : 0;
     s->o.typical_p = s->typical_p > 0 ? s->typical_p : 0;
     s->o.repeat_penalty = s->repeat_penalty > 0 ? s->repeat_penalty : 0;
+    if (s->reasoning_budget >= 0) s->o.max_reasoning_tokens = s->reasoning_budget ? s->reasoning_budget : -1;
     s->o.n_draft = s->speculate == 0 ? QN_DRAFT_TOKENS_MAX : 0;
     qn_sampling_set_windows(s);
     if (read_words(command, s)) return QN_EXIT_USAGE;
