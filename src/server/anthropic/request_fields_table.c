@@ -51,8 +51,7 @@ const qn_field qn_anthropic_fields[] = {
      "has no effect: nothing is removed from the conversation"},
 
     /* refused, but for values that ask for nothing */
-    {"output_format", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL,
-     "output cannot be constrained to a schema yet"},
+    {"output_format", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, "use output_config.format"},
     {"mcp_servers", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[[]]", own_tools_only},
     {"container", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, own_tools_only},
     {"n", ASK, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[1]", "an answer is one message"},
