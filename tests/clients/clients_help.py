@@ -79,3 +79,16 @@ def use_openai_2():
     if "openai" in sys.modules:
         pytest.skip("another openai is loaded: run each file of tests/clients alone", allow_module_level=True)
     sys.path[:0] = glob.glob(os.path.join(sys.prefix, "llama_index", "lib", "python*", "site-packages"))
+
+
+LONG = "Tell a very long story."
+TOO_LONG = "word " * 20000  # for the context of the model
+
+
+def check_cancelled(server, read_some):
+    """Asserts that the server stops computing an answer when the client goes; read_some() reads a piece of an endless
+    stream and closes it."""
+    from server_help import until
+    before = server.metrics()["quern_clients_gone_total"]
+    read_some()
+    until(lambda: server.metrics()["quern_clients_gone_total"] == before + 1)

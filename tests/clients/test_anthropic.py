@@ -2,7 +2,8 @@
 import anthropic
 import pytest
 
-from clients_help import FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, TOOLS, check_loop, check_plain, check_usage
+from clients_help import (DESCRIBE, FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, TOOLS, City, check_city, check_loop,
+                          check_plain, check_usage)
 
 OWN_TOOLS = [{"name": f["name"], "description": f["description"], "input_schema": f["parameters"]}
              for f in (tool["function"] for tool in TOOLS)]
@@ -104,13 +105,26 @@ def test_models(asked):
     assert model.created_at.year > 2020
 
 
+def test_form(asked):
+    client, fields = asked
+    form = {"format": {"type": "json_schema", "schema": City.model_json_schema()}}
+    fields = {**fields, "extra_body": {**fields.get("extra_body", {}), "output_config": form}}
+    check_city(whole(client, messages=hello(DESCRIBE), **fields).content[0].text)
+
+
+def test_forced(asked):
+    client, fields = asked
+    answer = whole(client, messages=hello(PLAIN), tools=OWN_TOOLS, tool_choice={"type": "any"}, **fields)
+    assert answer.stop_reason == "tool_use" and answer.content[-1].name in FUNCTIONS
+
+
 def test_errors(asked):
     client, fields = asked
     with pytest.raises(anthropic.BadRequestError) as caught:
         whole(client, messages=[], **fields)
     assert caught.value.body["error"]["type"] == "invalid_request_error" and caught.value.request_id
-    with pytest.raises(anthropic.BadRequestError, match="cannot be forced"):
-        whole(client, messages=hello(PLAIN), tools=OWN_TOOLS, tool_choice={"type": "any"}, **fields)
+    with pytest.raises(anthropic.BadRequestError, match="tool_choice"):
+        whole(client, messages=hello(PLAIN), tools=OWN_TOOLS, tool_choice={"type": "tool", "name": "nobody"}, **fields)
     with pytest.raises(anthropic.NotFoundError):
         client.get("/v1/nothing", cast_to=object)
 

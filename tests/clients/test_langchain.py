@@ -1,12 +1,13 @@
 """langchain-openai: ChatOpenAI with tools bound to it."""
+import openai
 import pytest
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from openai import LengthFinishReasonError
 
-from clients_help import (DESCRIBE, FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, City, check_city, check_loop, check_plain,
-                          check_usage)
+from clients_help import (DESCRIBE, FUNCTIONS, LONG, MAX_TOKENS, PLAIN, QUESTION, TOO_LONG, City, check_cancelled,
+                          check_city, check_loop, check_plain, check_usage)
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +78,19 @@ def test_forced(model):
     assert message.tool_calls[0]["name"] == "get_weather" and isinstance(message.tool_calls[0]["args"]["city"], str)
     message = model.bind_tools(tools, tool_choice="any").invoke(PLAIN)
     assert message.tool_calls
+
+
+def test_errors(model):
+    with pytest.raises(openai.BadRequestError):
+        model.invoke(TOO_LONG)
+    with pytest.raises(openai.BadRequestError):
+        list(model.stream(TOO_LONG))
+
+
+def test_cancellation(model, server):
+    def read_some():
+        stream = model.model_copy(update={"max_tokens": 2000}).stream(LONG)
+        next(chunk for chunk in stream if chunk.text)
+        stream.close()
+
+    check_cancelled(server, read_some)

@@ -1,10 +1,15 @@
 """langchain-anthropic: ChatAnthropic with tools bound to it."""
+from typing import Literal
+
+import anthropic
+import pydantic
 import pytest
 from langchain_anthropic import ChatAnthropic
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 
-from clients_help import FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, check_loop, check_plain, check_usage
+from clients_help import (DESCRIBE, FUNCTIONS, LONG, MAX_TOKENS, PLAIN, QUESTION, TOO_LONG, City, check_cancelled,
+                          check_city, check_loop, check_plain, check_usage)
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +57,33 @@ def test_loop(model, way):
     message = way(with_tools, messages)
     assert not message.tool_calls
     check_loop(message.text)
+
+
+def test_structured(model):
+    check_city(model.with_structured_output(City, method="function_calling").invoke(DESCRIBE))
+
+
+def test_form(model):
+    """The library leaves bounds of numbers out of the schema that it sends, so this one has none."""
+    class Place(pydantic.BaseModel):
+        name: Literal["Paris", "Rome", "Lisbon"]
+        capital: bool
+
+    place = model.with_structured_output(Place, method="json_schema").invoke(DESCRIBE)
+    assert isinstance(place, Place) and place.name in ("Paris", "Rome", "Lisbon")
+
+
+def test_errors(model):
+    with pytest.raises(anthropic.BadRequestError):
+        model.invoke(TOO_LONG)
+    with pytest.raises(anthropic.BadRequestError):
+        list(model.stream(TOO_LONG))
+
+
+def test_cancellation(model, server):
+    def read_some():
+        stream = model.model_copy(update={"max_tokens": 2000}).stream(LONG)
+        next(chunk for chunk in stream if chunk.text)
+        stream.close()
+
+    check_cancelled(server, read_some)

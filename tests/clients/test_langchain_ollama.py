@@ -1,10 +1,12 @@
 """langchain-ollama: ChatOllama with tools bound to it, and vectors."""
+import ollama
 import pytest
 from langchain_core.messages import HumanMessage
 from langchain_core.tools import tool
 from langchain_ollama import ChatOllama, OllamaEmbeddings
 
-from clients_help import FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, check_loop, check_plain, check_usage
+from clients_help import (DESCRIBE, FUNCTIONS, LONG, MAX_TOKENS, PLAIN, QUESTION, TOO_LONG, City, check_cancelled,
+                          check_city, check_loop, check_plain, check_usage)
 
 
 @pytest.fixture(scope="module")
@@ -51,3 +53,24 @@ def test_loop(model, way):
 def test_vectors(server):
     vectors = OllamaEmbeddings(model=server.name, base_url=server.url).embed_documents(["mill", "grain"])
     assert len(vectors) == 2 and sum(x * x for x in vectors[0]) == pytest.approx(1, abs=1e-3)
+
+
+def test_structured(model):
+    """By its default, `format`: Ollama's API has no way to force a call."""
+    check_city(model.with_structured_output(City).invoke(DESCRIBE))
+
+
+def test_errors(model):
+    with pytest.raises(ollama.ResponseError):
+        model.invoke(TOO_LONG)
+    with pytest.raises(ollama.ResponseError):
+        list(model.stream(TOO_LONG))
+
+
+def test_cancellation(model, server):
+    def read_some():
+        stream = model.model_copy(update={"num_predict": 2000}).stream(LONG)
+        next(chunk for chunk in stream if chunk.text)
+        stream.close()
+
+    check_cancelled(server, read_some)

@@ -1,10 +1,12 @@
 """litellm: its own types over OpenAI's, and its builder that joins the events of a stream."""
+import asyncio
 import json
 
 import litellm
 import pytest
 
-from clients_help import FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, TOOLS, check_loop, check_plain, check_usage
+from clients_help import (DESCRIBE, FUNCTIONS, LONG, MAX_TOKENS, PLAIN, QUESTION, TOO_LONG, TOOLS, City,
+                          check_cancelled, check_city, check_loop, check_plain, check_usage)
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +55,27 @@ def test_loop(fields, way):
     message = way(messages, tools=TOOLS, **fields).choices[0].message
     assert not message.tool_calls
     check_loop(message.content)
+
+
+def test_form(fields):
+    answer = whole([{"role": "user", "content": DESCRIBE}], response_format=City, **fields)
+    check_city(answer.choices[0].message.content)
+
+
+def test_errors(fields):
+    with pytest.raises(litellm.BadRequestError, match="context"):
+        whole([{"role": "user", "content": TOO_LONG}], **fields)
+    with pytest.raises(litellm.BadRequestError, match="context"):
+        streamed([{"role": "user", "content": TOO_LONG}], **fields)
+
+
+def test_cancellation(fields, server):
+    async def run():
+        stream = await litellm.acompletion(messages=[{"role": "user", "content": LONG}], stream=True,
+                                           **{**fields, "max_tokens": 2000})
+        async for chunk in stream:
+            if chunk.choices[0].delta.content:
+                break
+        await stream.aclose()
+
+    check_cancelled(server, lambda: asyncio.run(run()))

@@ -6,7 +6,8 @@ import json
 import litellm
 import pytest
 
-from clients_help import FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, TOOLS, check_loop, check_plain, check_usage
+from clients_help import (DESCRIBE, FUNCTIONS, LONG, MAX_TOKENS, PLAIN, QUESTION, TOO_LONG, TOOLS, City,
+                          check_cancelled, check_city, check_loop, check_plain, check_usage)
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +64,30 @@ def test_loop(fields, way):
     check_loop(message.content)
 
 
+def test_form(fields):
+    answer = whole([{"role": "user", "content": DESCRIBE}], response_format=City, **fields)
+    check_city(answer.choices[0].message.content)
+
+
+def test_errors(fields, responses):
+    with pytest.raises(litellm.BadRequestError):
+        whole([{"role": "user", "content": TOO_LONG}], **fields)
+    with pytest.raises(litellm.BadRequestError):
+        litellm.responses(input=TOO_LONG, **responses)
+
+
+def test_cancellation(fields, server):
+    async def run():
+        stream = await litellm.acompletion(messages=[{"role": "user", "content": LONG}], stream=True,
+                                           **{**fields, "max_tokens": 2000})
+        async for chunk in stream:
+            if chunk.choices[0].delta.content:
+                break
+        await stream.aclose()
+
+    check_cancelled(server, lambda: asyncio.run(run()))
+
+
 def test_messages(fields):
     own = {k: v for k, v in fields.items() if k not in ("max_retries",)}
     answer = asyncio.run(litellm.anthropic.messages.acreate(messages=[{"role": "user", "content": PLAIN}], **own))
@@ -76,3 +101,27 @@ def test_responses(responses):
     check_plain(text, [e.delta for e in events if e.type == "response.output_text.delta"])
     assert events[-1].type == "response.completed"
     check_usage(answer.usage.input_tokens, answer.usage.output_tokens, answer.usage.total_tokens)
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_responses_with_tools(responses, is_stream):
+    """A loop of tools through Responses, whose items go back as they came."""
+    tools = [{"type": "function", **t["function"]} for t in TOOLS]
+    history = [{"role": "user", "content": QUESTION}]
+    for _ in range(2):
+        answer = litellm.responses(input=history, tools=tools, stream=is_stream, **responses)
+        if is_stream:
+            answer = [e for e in answer if e.type == "response.completed"][-1].response
+        (call,) = [item for item in answer.output if item.type == "function_call"]
+        history.append({"type": "function_call", "call_id": call.call_id, "name": call.name,
+                        "arguments": call.arguments})
+        history.append({"type": "function_call_output", "call_id": call.call_id,
+                        "output": FUNCTIONS[call.name](**json.loads(call.arguments))})
+    answer = litellm.responses(input=history, tools=tools, **responses)
+    check_loop("".join(p.text for item in answer.output if item.type == "message" for p in item.content))
+
+
+def test_responses_with_a_form(responses):
+    form = {"format": {"type": "json_schema", "name": "city", "schema": City.model_json_schema(), "strict": True}}
+    answer = litellm.responses(input=DESCRIBE, text=form, **responses)
+    check_city("".join(p.text for item in answer.output if item.type == "message" for p in item.content))

@@ -9,7 +9,8 @@ import llm
 import ollama
 import pytest
 
-from clients_help import MAX_TOKENS, PLAIN, check_plain
+from clients_help import (DESCRIBE, FUNCTIONS, LONG, MAX_TOKENS, PLAIN, QUESTION, TOO_LONG, City, check_cancelled,
+                          check_city, check_loop, check_plain)
 
 
 @pytest.fixture(scope="module")
@@ -34,4 +35,23 @@ def test_conversation(model):
 
 def test_errors(model):
     with pytest.raises(ollama.ResponseError):
-        model.prompt("word " * 20000, temperature=0, num_predict=MAX_TOKENS).text()
+        model.prompt(TOO_LONG, temperature=0, num_predict=MAX_TOKENS).text()
+
+
+def test_form(model):
+    check_city(model.prompt(DESCRIBE, schema=City, stream=False, temperature=0, num_predict=MAX_TOKENS).text())
+
+
+def test_loop(model):
+    chain = model.chain(QUESTION, tools=list(FUNCTIONS.values()), stream=False,
+                        options={"temperature": 0, "num_predict": MAX_TOKENS})
+    check_loop(chain.text())
+
+
+def test_cancellation(model, server):
+    def read_some():
+        pieces = iter(model.prompt(LONG, stream=True, temperature=0, num_predict=2000))
+        next(pieces)
+        pieces.close()
+
+    check_cancelled(server, read_some)

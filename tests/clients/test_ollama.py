@@ -2,7 +2,7 @@
 import ollama
 import pytest
 
-from clients_help import FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, check_loop, check_plain
+from clients_help import DESCRIBE, FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, City, check_city, check_loop, check_plain
 from server_help import until
 
 OPTIONS = {"temperature": 0, "num_predict": MAX_TOKENS}
@@ -60,6 +60,15 @@ def test_loop(client, server, way):
     message = way(client, model=server.name, messages=messages, tools=list(FUNCTIONS.values()), options=OPTIONS)
     assert not message.tool_calls
     check_loop(message.content)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_form(client, server, stream):
+    fields = {"model": server.name, "format": City.model_json_schema(), "options": OPTIONS, "stream": stream}
+    chat = client.chat(messages=[{"role": "user", "content": DESCRIBE}], **fields)
+    text = client.generate(prompt=DESCRIBE, **fields)
+    check_city("".join(c.message.content for c in chat) if stream else chat.message.content)
+    check_city("".join(c.response for c in text) if stream else text.response)
 
 
 def test_models(client, server):

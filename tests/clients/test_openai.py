@@ -1,11 +1,12 @@
 """openai, the official client: whole answers, raw events joined by hand, and the helper that joins them."""
 import json
 
+import openai
 import pytest
 from openai import OpenAI, pydantic_function_tool
 
-from clients_help import (DESCRIBE, FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, TOOLS, City, called, check_city, check_loop,
-                          check_plain, check_usage)
+from clients_help import (DESCRIBE, FUNCTIONS, LONG, MAX_TOKENS, PLAIN, QUESTION, TOO_LONG, TOOLS, City, called,
+                          check_cancelled, check_city, check_loop, check_plain, check_usage)
 
 
 @pytest.fixture(scope="module", params=["server", "mistral"])
@@ -154,3 +155,26 @@ def test_forced(asked, way):
     assert call["function"]["name"] == "get_weather"
     assert isinstance(json.loads(call["function"]["arguments"])["city"], str)
     assert not whole(chat, messages=hello(QUESTION), tools=TOOLS, tool_choice="none", **fields).tool_calls
+
+
+def test_errors(asked):
+    chat, fields = asked
+    with pytest.raises(openai.BadRequestError) as caught:
+        whole(chat, messages=hello(TOO_LONG), **fields)
+    assert caught.value.code == "context_length_exceeded" and caught.value.param == "messages"
+    with pytest.raises(openai.BadRequestError, match="temperature"):
+        whole(chat, messages=hello(PLAIN), **{**fields, "temperature": 1000})
+    with pytest.raises(openai.BadRequestError):
+        next(iter(chat.create(messages=[], stream=True, **fields)))
+
+
+def test_cancellation(asked, request):
+    chat, fields = asked
+    server = next(request.getfixturevalue(name) for name in ("server", "mistral")
+                  if request.getfixturevalue(name).url in str(chat._client.base_url))
+
+    def read_some():
+        with chat.create(messages=hello(LONG), stream=True, **{**fields, "max_tokens": 2000}) as stream:
+            next(chunk for chunk in stream if chunk.choices[0].delta.content)
+
+    check_cancelled(server, read_some)

@@ -1,12 +1,14 @@
 """openai-agents with its defaults: the Responses API, tools that are strict, instructions, its runner."""
 import asyncio
 
+import openai
 import pytest
 from agents import Agent, ModelSettings, Runner, function_tool, set_default_openai_client, set_tracing_disabled
 from openai import AsyncOpenAI
 from openai.types.responses import ResponseTextDeltaEvent
 
-from clients_help import FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, check_loop, check_plain, check_usage
+from clients_help import (DESCRIBE, FUNCTIONS, LONG, MAX_TOKENS, PLAIN, QUESTION, TOO_LONG, City, check_cancelled,
+                          check_city, check_loop, check_plain, check_usage)
 
 set_tracing_disabled(True)
 
@@ -54,3 +56,28 @@ def test_loop(server, way):
     check_loop(text)
     assert "".join(pieces) == text and used.requests == 3
     assert used.input_tokens > used.output_tokens > 20
+
+
+@pytest.mark.parametrize("way", [whole, streamed])
+def test_output_type(server, way):
+    a = agent(server)
+    a.output_type = City
+    check_city(way(a, DESCRIBE)[0])
+
+
+@pytest.mark.parametrize("way", [whole, streamed])
+def test_errors(server, way):
+    with pytest.raises(openai.BadRequestError):
+        way(agent(server), TOO_LONG)
+
+
+def test_cancellation(server):
+    async def run():
+        a = agent(server)
+        a.model_settings.max_tokens = 2000
+        result = Runner.run_streamed(a, LONG)
+        async for event in result.stream_events():
+            if event.type == "raw_response_event" and isinstance(event.data, ResponseTextDeltaEvent):
+                result.cancel()
+
+    check_cancelled(server, lambda: asyncio.run(run()))

@@ -4,7 +4,8 @@ import json
 import openai
 import pytest
 
-from clients_help import FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, TOOLS, check_loop, check_plain, check_usage
+from clients_help import (DESCRIBE, FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, TOOLS, City, check_city, check_loop,
+                          check_plain, check_usage)
 
 OWN_TOOLS = [{"type": "function", **tool["function"]} for tool in TOOLS]
 
@@ -75,6 +76,11 @@ def test_events_of_the_helper(asked):
     assert [e.sequence_number for e in got] == list(range(len(got)))
     pieces = [e for e in got if e.type == "response.output_text.delta"]
     assert pieces[-1].snapshot == "".join(e.delta for e in pieces)
+
+
+def test_parse(asked):
+    client, fields = asked
+    check_city(client.responses.parse(input=DESCRIBE, text_format=City, **fields).output_parsed)
 
 
 def test_errors(asked):

@@ -3,11 +3,12 @@ import asyncio
 
 import pytest
 from pydantic_ai import Agent, NativeOutput, PromptedOutput, ToolOutput
+from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from clients_help import (DESCRIBE, FUNCTIONS, MAX_TOKENS, PLAIN, QUESTION, City, check_city, check_loop, check_plain,
-                          check_usage)
+from clients_help import (DESCRIBE, FUNCTIONS, LONG, MAX_TOKENS, PLAIN, QUESTION, TOO_LONG, City, check_cancelled,
+                          check_city, check_loop, check_plain, check_usage)
 
 SETTINGS = {"temperature": 0, "max_tokens": MAX_TOKENS, "timeout": 120}
 
@@ -73,3 +74,20 @@ def test_output_streamed(model):
             return await result.get_output()
 
     check_city(asyncio.run(run()))
+
+
+@pytest.mark.parametrize("way", [whole, streamed])
+def test_errors(model, way):
+    with pytest.raises(ModelHTTPError) as caught:
+        way(Agent(model, model_settings=SETTINGS), TOO_LONG)
+    assert caught.value.status_code == 400
+
+
+def test_cancellation(model, server):
+    async def run():
+        agent = Agent(model, model_settings={**SETTINGS, "max_tokens": 2000})
+        async with agent.run_stream(LONG) as result:
+            async for _ in result.stream_text(delta=True, debounce_by=None):
+                break
+
+    check_cancelled(server, lambda: asyncio.run(run()))
