@@ -327,6 +327,28 @@ static void images(void **state)
     qn_safetensors_close(st);
 }
 
+/* Tokens that see those behind them: causal probabilities would be other ones. */
+static void images_both_ways(void **state)
+{
+    qn_safetensors *st;
+    qn_attention_snapshot *s = NULL;
+    qn_test_ok(qn_safetensors_open(qn_test_need_fixture("models/gemma3_vision/expected.safetensors"), &st));
+    const qn_tensor_view *rgb = qn_test_tensor(st, "image.rgb", 0), *ids = qn_test_tensor(st, "image.ids", 0);
+    const qn_image image = {.rgb = rgb->data, .width = rgb->shape[1], .height = rgb->shape[0]};
+    qn_model *model = open_model("gemma3_vision", (qn_model_options){.precision = QN_PRECISION_EXACT});
+    qn_ids row = {ids->data, ids->n_elements};
+    const qn_prompt prompt = {.rows = &row, .n_rows = 1, .images = &image, .n_images = 1};
+    assert_int_equal(qn_attention_snapshot_new(model, &prompt,
+                                               &(qn_snapshot_options){.wanted = QN_SNAPSHOT_ATTENTION}, &s),
+                     QN_E_UNSUPPORTED);
+    assert_non_null(strstr(qn_last_error(), "their tokens see those behind them"));
+    qn_test_ok(
+        qn_attention_snapshot_new(model, &prompt, &(qn_snapshot_options){.wanted = QN_SNAPSHOT_HIDDEN}, &s));
+    qn_attention_snapshot_free(s);
+    qn_model_close(&model);
+    qn_safetensors_close(st);
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------- */
 
 static void memory_comes_back(void **state)
@@ -698,8 +720,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(in_company),       cmocka_unit_test(beside_probes),
         cmocka_unit_test(bad_input),        cmocka_unit_test(no_tokenizer),
         cmocka_unit_test(allocations_fail), cmocka_unit_test(images),
-        cmocka_unit_test(gives_way),        cmocka_unit_test(guests_give_way),
-        cmocka_unit_test(begins_again),     cmocka_unit_test(any_type_of_pages)};
+        cmocka_unit_test(images_both_ways), cmocka_unit_test(gives_way),
+        cmocka_unit_test(guests_give_way),  cmocka_unit_test(begins_again),
+        cmocka_unit_test(any_type_of_pages)};
     static const qn_test_kind_row row = {"fixture_states_", fixture_states};
     size_t n = 0;
     while (tests[n].name) n++;

@@ -77,6 +77,10 @@ static qn_status place_images(evaluation *v, const qn_engine *e, const qn_evalua
     QN_TRY(qn_images_new(qn_engine_config(e), what->n_images, what->images, row->ids, row->n_ids,
                          qn_engine_get_info(e)->context_size, &v->images));
     const int64_t n = qn_images_prompt(v->images).n_ids;
+    if (n == row->n_ids && what->from && qn_images_extend(v->images, what->from[0]) != what->from[0])
+        return qn_fail(QN_E_ARG,
+                       "logits from position %lld on: it lies between tokens of an image that see each other",
+                       (long long)what->from[0]);
     if (n == row->n_ids) return QN_OK;
     return qn_fail(QN_E_ARG,
                    "with a token for each place of the image(s) the row has %lld tokens, but it has %lld",

@@ -423,6 +423,11 @@ qn_status qn_snapshot_take(qn_engine *e, qn_scheduler *scheduler, const qn_run_p
     block own = {0};
     taking t = {.engine = e, .options = options, .adapter = -1};
     QN_TRY(check(e, &ids, options));
+    if (prompt->n_images && options->wanted & QN_SNAPSHOT_ATTENTION &&
+        e->config.vision.seen != QN_VISION_SEEN_BEFORE)
+        return qn_fail(
+            QN_E_UNSUPPORTED,
+            "the attention over images of this model is not shown: their tokens see those behind them");
     qn_status status = QN_OK;
     if (prompt->n_images)
         status = qn_images_new(&e->config, prompt->n_images, prompt->images, ids.ids, ids.n_ids,
