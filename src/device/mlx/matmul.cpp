@@ -64,7 +64,7 @@ static mx::array weight_product(const call &c, const qn_mlx_weight &w)
     if (w.n_parts != 1 || (!forth && !back))
         throw failure(QN_E_UNSUPPORTED, "matmul with a part of a weight");
     const bool turned = forth && back ? c.step.transposed != 0 : forth;
-    if (!c.narrow) return multiplied(x, w, turned);
+    if (!c.narrow) return multiplied(mx::astype(x, c.dtype), w, turned);
     if (c.p().matmul.exact) return multiplied(mx::astype(x, mx::float32), w, turned);
     const mx::Dtype type = multiplies_narrow(w, *c.narrow) ? *c.narrow : mx::float32;
     return mx::astype(multiplied(mx::astype(x, type), w, turned), *c.narrow);
