@@ -108,8 +108,8 @@ static void test_golden(void **state)
 static void test_company(void **state)
 {
     static results all, one;
-    char *long_text = qn_alloc(100001);
     qn_model *model = open_model("qwen3_reranker");
+    char *long_text = qn_alloc(100001);
     memset(long_text, 'a', 100000);
     long_text[100000] = 0;
     const qn_pair pairs[] = {{.query = "What is a quern?", .document = "A mill for the hand."},

@@ -87,7 +87,7 @@ static void refused_by_name(void **state)
         {{.dtype = QN_DTYPE_F32, .n_parts = 1, .n_out = 4, .n_in = 4, .parts = &part, .packed = numbers},
          "packed"},
         {{.dtype = QN_DTYPE_F32, .n_parts = 1, .n_out = INT32_MAX, .n_in = INT32_MAX, .parts = &part},
-         "left"},
+         "bytes"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         qn_buffer *b = NULL;

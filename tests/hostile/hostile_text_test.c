@@ -62,7 +62,7 @@ static void test_reaching_out(void **state)
         {"{{ namespace.__init__ }}", "access to attribute '__init__' of 'function' object is unsafe"},
         {"{% for i in [1] %}{{ loop.__class__ }}{% endfor %}", "*'__class__' of 'LoopContext' object*"},
         {"{% macro m() %}{% endmacro %}{{ m.__code__ }}", "*'__code__' of 'Macro' object is unsafe"},
-        {"{{ self.__init__ }}", "'self' is undefined"},
+        {"{{ self.__init__ }}", "access to attribute '__init__' of 'Namespace' object is unsafe"},
         {"{{ ''.mro() }}", "'str object' has no attribute 'mro'"},
         {"{{ messages.append(1) }}", "*'append' of 'list' object is unsafe"},
         {"{{ messages[0].update(a=1) }}", "*'update' of 'dict' object is unsafe"},

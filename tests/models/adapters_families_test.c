@@ -27,7 +27,7 @@ enum { IDS = 40, RANK = 3 };
 /* Matrices that take no adapter: tables, experts, convolutions, matrices of which each head uses its own
  * part, what the model does not use. */
 static const char *const refused[] = {"embed",  "experts.", "conv1d",    "kv_b_proj", "vision",
-                                      "visual", "audio",    "projector", NULL};
+                                      "visual", "audio",    "projector", "connector", NULL};
 
 static int may_be_refused(const char *name)
 {

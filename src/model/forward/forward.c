@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "array/build.h"
 #include "base/mem.h"
 #include "model/forward/blocks/blocks.h"
 
@@ -97,7 +98,7 @@ static qn_array *turns_of(qn_scope *s, const qn_rope_config *r, int k)
 {
     const int64_t half = r->rotary_dim / 2, both = 2 * half;
     float *mask = qn_alloc_array((size_t)both, sizeof *mask);
-    if (!mask) return NULL;
+    if (!mask) return qn_scope_fail(s, QN_E_NOMEM);
     for (int64_t i = 0; i < half; i++) {
         int own = (int)(i % QN_ROPE_SECTIONS);
         if (i >= QN_ROPE_SECTIONS * r->mrope_section[own]) own = 0;
@@ -109,10 +110,10 @@ static qn_array *turns_of(qn_scope *s, const qn_rope_config *r, int k)
 }
 
 /* All pairs by each position, and each pair's own: times 1 and plus 0 is exact. */
-static qn_array *turned_table(qn_scope *s, const qn_forward *f, int i)
+static qn_array *turned_table(qn_scope *s, const qn_forward *f, const qn_rope_config *r,
+                              qn_array *frequencies)
 {
-    const qn_rope_config *r = &f->config->rope[i];
-    qn_array *frequencies = qn_parameters_rope(f->parameters, i, 0), *sum = NULL;
+    qn_array *sum = NULL;
     for (int k = 0; k < QN_ROPE_SECTIONS; k++) {
         qn_array *table = qn_rope_table(s, f->rope_positions[k], frequencies, r->attention_factor);
         table = qn_mul(s, table, turns_of(s, r, k));
@@ -121,15 +122,14 @@ static qn_array *turned_table(qn_scope *s, const qn_forward *f, int i)
     return sum;
 }
 
-/* The table of a set whose pairs turn by three positions. */
-static qn_array *sectioned_table(qn_scope *s, const qn_forward *f, int i)
+/* The table of a set whose pairs may turn by three positions. */
+static qn_array *table_of(qn_scope *s, const qn_forward *f, const qn_rope_config *r, qn_array *frequencies)
 {
-    const qn_rope_config *r = &f->config->rope[i];
     qn_rope_section sections[QN_ROPE_SECTIONS];
-    if (r->mrope_interleaved) return turned_table(s, f, i);
+    if (!r->mrope_section[0]) return qn_rope_table(s, f->positions, frequencies, r->attention_factor);
+    if (r->mrope_interleaved) return turned_table(s, f, r, frequencies);
     int64_t first = 0;
     for (int k = 0; k < QN_ROPE_SECTIONS; k++) {
-        qn_array *frequencies = qn_parameters_rope(f->parameters, i, 0);
         sections[k] =
             (qn_rope_section){f->rope_positions[k], qn_slice_last(s, frequencies, first, r->mrope_section[k]),
                               r->mrope_section[k]};
@@ -142,12 +142,11 @@ static qn_array *sectioned_table(qn_scope *s, const qn_forward *f, int i)
  * length both are computed, and each row takes its own: times 1 and plus 0 is exact. */
 static qn_array *rope_table(qn_scope *s, const qn_forward *f, int i)
 {
-    float factor = f->config->rope[i].attention_factor;
-    if (f->config->rope[i].mrope_section[0]) return sectioned_table(s, f, i);
+    const qn_rope_config *r = &f->config->rope[i];
     qn_array *longer = qn_parameters_rope(f->parameters, i, 1);
-    qn_array *table = qn_rope_table(s, f->positions, qn_parameters_rope(f->parameters, i, 0), factor);
+    qn_array *table = table_of(s, f, r, qn_parameters_rope(f->parameters, i, 0));
     if (!longer || !f->is_long) return table;
-    longer = qn_rope_table(s, f->positions, longer, factor);
+    longer = table_of(s, f, r, longer);
     qn_array *is_short = qn_sub(s, qn_scalar(s, 1), f->is_long);
     return qn_add(s, qn_mul(s, table, is_short), qn_mul(s, longer, f->is_long));
 }

@@ -20,7 +20,7 @@ enum {
 typedef struct {
     qn_fields own, root;
     const qn_vision_family *family;
-    int64_t hidden_size, vocab_size;
+    int64_t n_tensors, hidden_size, vocab_size;
     float text_eps;
     int64_t image_size; /* 0: views have any size */
 } reader;
@@ -331,7 +331,7 @@ static qn_status read_token(const reader *r, qn_vision_config *v)
     char label[LABEL_MAX];
     QN_TRY(qn_fields_required_int(&r->root, "image_token_id", 0, INT32_MAX, &id));
     if (id >= r->vocab_size)
-        return qn_fail(QN_E_FORMAT, "%s: %s is %lld, but the vocabulary has %lld tokens", r->root.file,
+        return qn_fail(QN_E_FORMAT, "%s: %s is %lld, but vocab_size is %lld", r->root.file,
                        qn_fields_label(&r->root, "image_token_id", label, sizeof label), (long long)id,
                        (long long)r->vocab_size);
     v->image_token_id = v->layer_input_id = (int32_t)id;
@@ -452,10 +452,21 @@ static qn_status check_width(const reader *r)
                    (long long)r->hidden_size);
 }
 
+/* Each layer has tensors: a depth beyond their number would take memory for nothing. */
+static qn_status check_depth(const reader *r, int64_t depth)
+{
+    char label[LABEL_MAX];
+    if (depth <= r->n_tensors) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: %s is %lld, but the files have only %lld tensors", r->own.file,
+                   qn_fields_label(&r->own, "depth", label, sizeof label), (long long)depth,
+                   (long long)r->n_tensors);
+}
+
 static qn_status read_layer_sizes(const reader *r, qn_vision_config *v)
 {
     const qn_fields *f = &r->own;
     QN_TRY(qn_fields_required_int(f, "depth", 1, QN_VISION_LAYERS_MAX, &v->depth));
+    QN_TRY(check_depth(r, v->depth));
     QN_TRY(read_heads(f, v));
     QN_TRY(read_intermediate(f, v));
     QN_TRY(read_act(f, "hidden_act", &v->hidden_act));
@@ -484,7 +495,12 @@ qn_status qn_vision_config_read(qn_source *src, const qn_fields *root, const cha
                                 int64_t hidden_size, int64_t vocab_size, float norm_eps,
                                 qn_vision_config *out)
 {
-    reader r = {.root = *root, .hidden_size = hidden_size, .vocab_size = vocab_size, .text_eps = norm_eps};
+    reader r = {.root = *root,
+                .n_tensors =
+                    qn_source_get_kind(src) == QN_SOURCE_RAW ? QN_VISION_LAYERS_MAX : qn_source_count(src),
+                .hidden_size = hidden_size,
+                .vocab_size = vocab_size,
+                .text_eps = norm_eps};
     int found = 0;
     r.family = qn_vision_family_find(model_type);
     QN_TRY(qn_fields_object(root, "vision_config", "vision_config.", &r.own, &found));
