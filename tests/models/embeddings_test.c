@@ -205,9 +205,16 @@ static void refusals(void **state)
 }
 
 /* An argument picks tests by name: '*bert*'. */
+/* Without fixtures there are no kinds, and the whole is left out. */
+static void needs_fixtures(void **state)
+{
+    (void)state;
+    qn_test_need_fixture("families2");
+}
+
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[4 * QN_TEST_KINDS_MAX];
+    static struct CMUnitTest tests[4 * QN_TEST_KINDS_MAX + 1];
     static qn_test_kind_list all, kinds, encoders;
     static const qn_test_kind_row rows[] = {{"golden_", golden}, {"dimensions_", dimensions}},
                                   of_encoders[] = {{"too_long_", too_long},
@@ -222,6 +229,7 @@ int main(int argc, char **argv)
     if (qn_test_fixture("models/qwen3_embedding/config.json"))
         snprintf(kinds.names[kinds.n++], sizeof kinds.names[0], "qwen3_embedding");
     int n = qn_test_rows_of(&kinds, 2, rows, tests);
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(needs_fixtures);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     int failed = _cmocka_run_group_tests("embeddings", tests, (size_t)n, NULL, NULL);
     n = qn_test_rows_of(&encoders, 3, of_encoders, tests);
