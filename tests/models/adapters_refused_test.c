@@ -285,6 +285,7 @@ static void latent_attention(void **state)
         qn_test_adapter_free(a);
     }
     qn_engine_close(e);
+    qn_config_free(&c);
     qn_test_remove(folder);
 }
 
