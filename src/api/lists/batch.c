@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "api/handles.h"
-#include "api/prompt_rows.h"
+#include "api/lists/prompt_rows.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/status.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "api/handles.h"
-#include "api/list_parts.h"
+#include "api/lists/list_parts.h"
 #include "backend/registry.h"
 #include "base/buf.h"
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-#include "api/prompt_rows.h"
+#include "api/lists/prompt_rows.h"
 
 #include <string.h>
 

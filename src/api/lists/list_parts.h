@@ -5,10 +5,10 @@
  * items, none of its results is given, and it starts again with half as many. What a part allocates is held
  * in the model's figures while it runs. A failed item keeps its status and message; the others go on. One
  * thread at a time. */
-#ifndef QN_API_LIST_PARTS_H
-#define QN_API_LIST_PARTS_H
+#ifndef QN_API_LISTS_LIST_PARTS_H
+#define QN_API_LISTS_LIST_PARTS_H
 
-#include "api/prompt_rows.h"
+#include "api/lists/prompt_rows.h"
 
 /* What is done with a list. An item is a structure of the caller's that begins with a qn_prompt_row. */
 typedef struct {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "api/handles.h"
-#include "api/list_parts.h"
+#include "api/lists/list_parts.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "engine/sample/logprobs.h"

@@ -1,4 +1,4 @@
-#include "api/list_parts.h"
+#include "api/lists/list_parts.h"
 
 #include "base/mem.h"
 #include "base/status.h"

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <quern/quern.h>
 
-#include "api/list_parts.h"
+#include "api/lists/list_parts.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "tests/support/engine_help.h"

@@ -2,8 +2,8 @@
  * together.
  *
  * A row that failed keeps status and message and is left out from then on. One thread at a time. */
-#ifndef QN_API_PROMPT_ROWS_H
-#define QN_API_PROMPT_ROWS_H
+#ifndef QN_API_LISTS_PROMPT_ROWS_H
+#define QN_API_LISTS_PROMPT_ROWS_H
 
 #include <quern/backend.h>
 
