@@ -157,10 +157,10 @@ typedef struct {
      * generations of the same salt share them; NULL: "". */
     int no_prefix_cache;
     const char *cache_salt;
-    /* Beginnings of the prompt, of one row without pictures, that are kept for a time after all that nobody asked to
-     * keep. When memory is needed and nothing else is left to go, they give way, those first that were asked for longest
-     * ago, so they never make another request fail. Asking again begins the time again. At most QN_PREFIX_PINS_MAX. With
-     * no_prefix_cache, or in a backend without prefixes, they have no effect. QN_E_ARG: one is longer than the prompt. */
+    /* Prefixes of the prompt to keep for a time. The prompt has one row and no pictures. Other prefixes are evicted
+     * first. When only kept ones are left and memory is needed, the oldest goes, so they never make a request fail. A
+     * second request for the same prefix starts its time again. At most QN_PREFIX_PINS_MAX. They have no effect with
+     * no_prefix_cache and in a backend without prefixes. QN_E_ARG: a prefix is longer than the prompt. */
     const qn_prefix_pin *pins;
     size_t n_pins;
     const char *tenant; /* for whom it runs: tenants of the same priority take turns. NULL: "" */

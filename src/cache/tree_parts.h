@@ -1,6 +1,6 @@
 /* What a prefix tree is made of, for the files that make it up: tree.c finds, splits and inserts,
- * tree_evict.c lets go, tree_pins.c keeps, tree_look.c explains, counts and checks. Nobody else looks inside. The tree's lock is
- * held around all functions here. */
+ * tree_evict.c lets go, tree_pins.c keeps, tree_look.c explains, counts and checks. Only they and
+ * their tests include this header. All functions here are called with the tree's lock held. */
 #ifndef QN_CACHE_TREE_PARTS_H
 #define QN_CACHE_TREE_PARTS_H
 

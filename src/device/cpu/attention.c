@@ -45,7 +45,7 @@ typedef struct {
 
 enum { READING = 8, GROUP_PAGES = QN_ATTN_GROUP / QN_PAGE_TOKENS }; /* READING in pairs */
 
-/* Rows of sequence i from r on, at most n_rows; one where each has a window of its own. */
+/* The tile of sequence i that begins at row r: at most n_rows rows, or one row if each row has its own window. */
 static tile_of_rows tile_at(const qn_cpu_step *s, int64_t i, int64_t r, int64_t n_rows)
 {
     const int32_t *positions = (const int32_t *)s->in[3], *row_begin = (const int32_t *)s->in[4],
