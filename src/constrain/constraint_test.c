@@ -526,6 +526,49 @@ static void test_masks_where_texts_are_used_up(void **state)
     check_masks(keys, "{\"a\":1,\"b\":2");
 }
 
+/* An escape that can become none but a text that was written is refused at its first digit that says so. */
+static void test_escapes_of_texts_that_are_used_up(void **state)
+{
+    static const char items[] =
+        "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[\"0\",\"q\",\"0x\"]}}",
+                      emoji[] =
+                          "{\"type\":\"array\",\"uniqueItems\":true,\"items\":{\"enum\":[\"\\ud83d\\ude00\","
+                          "\"\\ud83d\\ude01\",\"\\ud83e\\udd14\"]}}",
+                      keys[] = "{\"type\":\"object\",\"patternProperties\":{\"^(0|q|x+)$\":{}},"
+                               "\"additionalProperties\":false}";
+    static const struct {
+        const char *schema, *text;
+        size_t n_refused; /* bytes at the end */
+    } cases[] = {
+        {items, "[\"0\",\"\\u0030x\"", 0},
+        {items, "[\"0\",\"\\u0030\"", 1},
+        {items, "[\"0x\",\"0\",\"\\u0071\"", 0},
+        {items, "[\"0x\",\"0\",\"\\u003", 1},
+        {items, "[\"q\",\"\\u003", 0},
+        {items, "[\"q\",\"\\u007", 1},
+        {emoji, "[\"\\ud83d\\ude00\",\"\\ud83d\\ude01\",\"\\ud83e\\udd14\"]", 0},
+        {emoji, "[\"\\ud83d\\ude00\",\"\\ud83d\\ude01\",\"\\ud83d", 1},
+        {emoji, "[\"\\ud83e\\udd14\",\"\\ud83d\\ude00\",\"\\ud83d\\ude00", 1},
+        {keys, "{\"0\":1,\"\\u003", 1},
+        {keys, "{\"0\":1,\"\\u007", 0},
+        {keys, "{\"q\":1,\"\\u007", 0},
+        {keys, "{\"q\":1,\"\\u0071", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const size_t n = strlen(cases[i].text);
+        qn_constraint *c = compile(QN_CONSTRAIN_JSON_SCHEMA, cases[i].schema);
+        qn_matcher *m = begin(c);
+        size_t n_taken;
+        assert_int_equal(qn_matcher_accept_text(m, cases[i].text, n, &n_taken), QN_OK);
+        if (n_taken != n - cases[i].n_refused) fail_msg("%s: %zu bytes were taken", cases[i].text, n_taken);
+        qn_matcher_free(m);
+        qn_constraint_release(c);
+        char whole[120];
+        snprintf(whole, sizeof whole, "%.*s", (int)n_taken, cases[i].text);
+        check_masks(cases[i].schema, whole);
+    }
+}
+
 /* ---- refusals ------------------------------------------------------------------------------------------ */
 
 static void refused(qn_constraint_kind kind, const char *text, size_t n, const qn_constraint_limits *l,
@@ -726,6 +769,7 @@ int main(void)
         cmocka_unit_test(test_tools),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_masks_where_texts_are_used_up),
+        cmocka_unit_test(test_escapes_of_texts_that_are_used_up),
         cmocka_unit_test(test_hostile),
         cmocka_unit_test(test_memory_is_bounded),
         cmocka_unit_test(test_the_last_check),

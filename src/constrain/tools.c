@@ -213,12 +213,6 @@ static qn_status objects_of(qn_program *p, int32_t value, int32_t *out)
     return QN_OK;
 }
 
-static int append(const char *text, size_t n, void *buf)
-{
-    qn_buf_append(buf, text, n);
-    return ((qn_buf *)buf)->status == QN_OK ? 0 : -1;
-}
-
 static qn_status read_tool(qn_tools *k, const qn_constraint_source *s, const json_t *item, size_t i)
 {
     const json_t *function = json_object_get(item, "function");
@@ -233,11 +227,8 @@ static qn_status read_tool(qn_tools *k, const qn_constraint_source *s, const jso
     if (!parameters || json_is_null(parameters)) return qn_any_object(&k->c->program, &t->arguments);
     int32_t value;
     qn_buf text = {0};
-    if (json_dump_callback(parameters, append, &text, JSON_COMPACT | JSON_ENCODE_ANY) != 0) {
-        qn_buf_free(&text);
-        return qn_fail_nomem(0);
-    }
-    qn_status status = qn_constraint_compile_schema(k->c, text.data, text.length, &value);
+    qn_status status = qn_json_write(&text, parameters, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (status == QN_OK) status = qn_constraint_compile_schema(k->c, text.data, text.length, &value);
     if (status == QN_OK) status = objects_of(&k->c->program, value, &t->arguments);
     if (status == QN_OK) t->parameters = parameters;
     qn_buf_free(&text);

@@ -363,7 +363,7 @@ static void out_of_memory(void **state)
     snprintf(out, sizeof out, "%s/fused", scratch);
     qn_test_make_adapter(base, &(qn_trainable_options){.rank = 2, .alpha = 2, .targets = "q_proj"}, adapter);
     const int64_t live = qn_mem_live_blocks();
-    for (int64_t n = 1;; n += n < 100 ? 1 : 23) {
+    for (int64_t n = 1;; n += n < 100 || n > 430 ? 1 : 23) {
         const int64_t made = qn_mem_allocations();
         qn_mem_fail_nth(n);
         const qn_status status = qn_model_fuse(base, adapter, out, &(qn_fuse_options){.type = "f32"}, NULL);

@@ -124,11 +124,13 @@ qn_status qn_fused_config(qn_source *source, qn_folder_writer *to, const char *d
     QN_TRY(qn_source_side_text(source, QN_SIDE_CONFIG, &text, &n));
     if (!dtype) return write_to(to, config_name, text, n);
     QN_TRY(qn_json_parse_python(qn_source_side_path(source, QN_SIDE_CONFIG), text, n, &config));
-    char *changed = change_config(config, dtype) ? json_dumps(config, JSON_INDENT(2)) : NULL;
-    if (changed && (memmem(text, n, "Infinity", 8) || memmem(text, n, "NaN", 3)))
-        qn_json_unquote_python(changed);
-    qn_status status = changed ? write_to(to, config_name, changed, strlen(changed)) : qn_fail_nomem(n);
-    free(changed); /* foreign: jansson's */
+    qn_buf changed = {0};
+    qn_status status =
+        change_config(config, dtype) ? qn_json_write(&changed, config, JSON_INDENT(2)) : qn_fail_nomem(n);
+    if (status == QN_OK && (memmem(text, n, "Infinity", 8) || memmem(text, n, "NaN", 3)))
+        qn_json_unquote_python(changed.data);
+    if (status == QN_OK) status = write_to(to, config_name, changed.data, strlen(changed.data));
+    qn_buf_free(&changed);
     json_decref(config);
     return status;
 }

@@ -242,6 +242,21 @@ qn_status qn_json_parse_line(const char *what, const char *text, size_t n, json_
     return parse(what, text, n, JSON_REJECT_DUPLICATES, 0, out);
 }
 
+static int append(const char *piece, size_t n, void *user)
+{
+    qn_buf *out = user;
+    qn_buf_append(out, piece, n);
+    return out->status == QN_OK ? 0 : -1;
+}
+
+/* jansson asks for each piece whether it could be written, but for keys; the buffer's status sticks. */
+qn_status qn_json_write(qn_buf *out, const json_t *value, size_t flags)
+{
+    const int failed = json_dump_callback(value, append, out, flags);
+    if (failed && out->status == QN_OK) out->status = qn_fail_nomem(0);
+    return out->status;
+}
+
 json_t *qn_json_copy(const json_t *value)
 {
     json_t *copy = json_copy((json_t *)value);

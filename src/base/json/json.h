@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/status.h"
 
 enum { QN_JSON_DEPTH_MAX = 96 };
@@ -26,6 +27,9 @@ qn_status qn_json_parse_line(const char *what, const char *text, size_t n, json_
 qn_status qn_json_parse_python(const char *what, const char *text, size_t n, json_t **out);
 /* The way back: takes the quotes off such values in a JSON text that we wrote, in place. */
 void qn_json_unquote_python(char *text);
+/* Appends the text of a value; flags are jansson's (JSON_COMPACT). Use it in place of json_dumps, which leaves keys out
+ * when memory runs out. */
+qn_status qn_json_write(qn_buf *out, const json_t *value, size_t flags);
 /* A copy of an object or array, its members shared; NULL (and no message) when memory is out. json_copy
  * leaves members out then. */
 json_t *qn_json_copy(const json_t *value);

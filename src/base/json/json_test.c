@@ -229,6 +229,32 @@ static void test_depth(void **state)
     assert_true(qn_json_depth_ok("", 0, 0));
 }
 
+/* Whatever allocation fails, a text is whole or refused. */
+static void test_written_when_memory_runs_out(void **state)
+{
+    static const char text[] =
+        "{\"first\":[1,2.5,{\"a key that is long enough to make the buffer grow\":null,"
+        "\"another\":\"\\u00e9 and so on and so on\"}],\"second\":{\"third\":[true,false]}}";
+    json_t *value;
+    int n = 0;
+    qn_status status = QN_E_NOMEM;
+    assert_int_equal(qn_json_parse("x.json", text, strlen(text), &value), QN_OK);
+    while (status == QN_E_NOMEM) {
+        qn_buf out = {0};
+        qn_mem_fail_nth(++n);
+        status = qn_json_write(&out, value, JSON_COMPACT | JSON_ENSURE_ASCII);
+        qn_mem_fail_nth(0);
+        if (status == QN_OK)
+            assert_string_equal(out.data, "{\"first\":[1,2.5,{\"a key that is long enough to make the "
+                                          "buffer grow\":null,\"another\":\"\\u00E9 and so on and so "
+                                          "on\"}],\"second\":{\"third\":[true,false]}}");
+        qn_buf_free(&out);
+    }
+    assert_int_equal(status, QN_OK);
+    assert_true(n > 5);
+    json_decref(value);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +267,7 @@ int main(void)
         cmocka_unit_test(test_integers_beyond_64_bits),
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_written_when_memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -227,20 +227,10 @@ static qn_status print_gguf_values(qn_buf *b, const qn_gguf *g)
 
 /* ---- what stands beside safetensors ------------------------------------------------------------------- */
 
-static int append(const char *bytes, size_t n, void *user)
-{
-    qn_buf *b = user;
-    qn_buf_append(b, bytes, n);
-    return b->status == QN_OK ? 0 : -1;
-}
-
 static qn_status dump(qn_buf *b, const json_t *value, int digits)
 {
-    int failed = json_dump_callback(
-        value, append, b, JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(digits));
-    return b->status != QN_OK ? b->status
-           : failed           ? qn_fail(QN_E_NOMEM, "config.json: out of memory")
-                              : QN_OK;
+    return qn_json_write(b, value,
+                         JSON_COMPACT | JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(digits));
 }
 
 /* config.json of a folder, parsed; NULL where there is none, and for a single file. *out: json_decref. */

@@ -57,12 +57,6 @@ static qn_status read_ids(const qn_prompt_list *l, int64_t line, const json_t *l
     return QN_OK;
 }
 
-static int put_piece(const char *bytes, size_t n, void *user)
-{
-    qn_buf_append(user, bytes, n);
-    return ((qn_buf *)user)->status != QN_OK;
-}
-
 /* The forms of answers, besides choices. */
 static int is_form(const char *key, const json_t *value)
 {
@@ -78,8 +72,7 @@ static qn_status take_member(const qn_prompt_list *l, qn_prompt_line *p, const c
         p->text = json_string_value(value);
         p->n_bytes = json_string_length(value);
     } else if (strcmp(key, "messages") == 0 && json_is_array(value)) {
-        if (json_dump_callback(value, put_piece, &p->messages, JSON_COMPACT | JSON_ENCODE_ANY))
-            return p->messages.status != QN_OK ? p->messages.status : qn_fail_nomem(1);
+        return qn_json_write(&p->messages, value, JSON_COMPACT | JSON_ENCODE_ANY);
     } else if (strcmp(key, "ids") == 0 && json_is_array(value)) {
         int32_t *ids = NULL;
         qn_status status = read_ids(l, p->line, value, &ids, &p->ids.n_ids);

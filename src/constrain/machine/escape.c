@@ -212,6 +212,39 @@ static int takes_some(const qn_dfa *d, int32_t state, uint32_t begin, uint32_t e
     return 0;
 }
 
+int qn_escape_leaves_more(const qn_dfa *d, const uint32_t *counts, int32_t state, uint32_t escape, uint32_t n)
+{
+    qn_escape_range ranges[2];
+    int n_ranges = qn_escape_ranges(escape, ranges);
+    uint64_t found = 0;
+    uint8_t text[4];
+    for (int i = 0; i < n_ranges; i++) {
+        for (uint32_t c = ranges[i].begin; c <= ranges[i].end;) {
+            const int length = encode(c, text);
+            uint32_t last = length == 1 ? c : c | 0x3f;
+            if (last > ranges[i].end) last = ranges[i].end;
+            const int32_t before = walk(d, state, text, length - 1);
+            for (uint32_t k = c; before && k <= last; k++) {
+                const uint8_t byte = length == 1 ? text[0] : (uint8_t)(0x80 | (k & 0x3f));
+                found += counts[qn_dfa_step(d, before, byte)];
+                if (found > n) return 1;
+            }
+            c = last + 1;
+        }
+    }
+    return 0;
+}
+
+int qn_escape_may_begin(uint32_t escape, const char *text, size_t n)
+{
+    qn_escape_range ranges[2];
+    uint32_t c;
+    if (!qn_utf8_decode(text, n, &c)) return 0;
+    int n_ranges = qn_escape_ranges(escape, ranges), holds = 0;
+    for (int i = 0; i < n_ranges; i++) holds |= c >= ranges[i].begin && c <= ranges[i].end;
+    return holds;
+}
+
 qn_escape_result qn_escape_step_slow(const qn_dfa *d, int32_t *state, uint32_t *escape, uint8_t byte)
 {
     uint8_t text[4];

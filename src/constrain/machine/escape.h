@@ -5,6 +5,7 @@
 #ifndef QN_CONSTRAIN_MACHINE_ESCAPE_H
 #define QN_CONSTRAIN_MACHINE_ESCAPE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "constrain/automaton/dfa.h"
@@ -43,5 +44,11 @@ typedef struct {
     uint32_t begin, end;
 } qn_escape_range;
 int qn_escape_ranges(uint32_t escape, qn_escape_range out[2]);
+/* 1: more than n of the texts that the automaton takes from a state begin with a character that an unfinished escape
+ * can become. counts: [states] qn_program_counts. */
+int qn_escape_leaves_more(const qn_dfa *d, const uint32_t *counts, int32_t state, uint32_t escape,
+                          uint32_t n);
+/* 1: the unfinished escape can become the first character of a text. */
+int qn_escape_may_begin(uint32_t escape, const char *text, size_t n);
 
 #endif

@@ -94,9 +94,7 @@ static qn_lex_result step_kept(qn_machine *m, qn_frame *f, int32_t dfa, uint8_t 
     }
     f->b = (uint32_t)state;
     f->c = escape;
-    if (!m->is_loose && !(d->flags[state] & QN_DFA_ALL) && escape == 0 && !qn_other_key_alive(m, f))
-        return QN_LEX_DEAD;
-    return QN_LEX_IN;
+    return qn_other_key_alive(m, f) ? QN_LEX_IN : QN_LEX_DEAD;
 }
 
 qn_lex_result qn_lex_step(qn_machine *m, qn_frame *f, uint8_t byte)

@@ -457,37 +457,35 @@ static void clear_subtree(const walk *w, uint32_t node)
             w->bits[id >> 5] &= ~(UINT32_C(1) << (id & 31));
 }
 
-/* Clears the tokens that close one of texts[begin, end), which share `depth` bytes, or after which nothing but
- * such texts is left. */
-static void clear_taken(const clearing *c, uint32_t begin, uint32_t end, size_t depth, int32_t state,
-                        uint32_t escape, uint32_t node)
+/* Clears the tokens that close one of the texts of a place, or after which nothing but such texts is left. */
+static void clear_taken(const clearing *c, qn_taken_place from, uint32_t node)
 {
     const qn_vocabulary *v = c->w->k->v;
     const qn_text_ref *texts = c->list->texts;
     for (uint32_t i = node + 1; i < v->nodes[node].end; i = v->nodes[i].end) {
         uint8_t text[4];
         int n;
-        uint32_t e = escape, b = begin, z = end;
-        size_t d = depth;
-        int32_t s = state;
-        qn_escape_result r = qn_escape_decode(&e, v->nodes[i].byte, text, &n);
+        qn_taken_place at = from;
+        qn_escape_result r = qn_escape_decode(&at.escape, v->nodes[i].byte, text, &n);
         if (r == QN_ESCAPE_DEAD) continue;
         if (r == QN_ESCAPE_CLOSE) {
-            if (texts[b].n == d) clear_subtree(c->w, i);
+            if (texts[at.begin].n == at.depth) clear_subtree(c->w, i);
             continue;
         }
-        for (int x = 0; x < n; x++, d++) {
-            while (b < z && (texts[b].n <= d || (uint8_t)texts[b].text[d] < text[x])) b++;
-            uint32_t last = b;
-            while (last < z && (uint8_t)texts[last].text[d] == text[x]) last++;
-            z = last;
-            s = qn_dfa_step(c->dfa, s, text[x]);
+        for (int x = 0; x < n; x++, at.depth++) {
+            while (at.begin < at.end &&
+                   (texts[at.begin].n <= at.depth || (uint8_t)texts[at.begin].text[at.depth] < text[x]))
+                at.begin++;
+            uint32_t last = at.begin;
+            while (last < at.end && (uint8_t)texts[last].text[at.depth] == text[x]) last++;
+            at.end = last;
+            at.state = qn_dfa_step(c->dfa, at.state, text[x]);
         }
-        if (b >= z || s == 0) continue;
-        if (c->counts && e == 0 && !qn_taken_leaves_some(c->list, b, z, d, c->dfa, c->counts, s))
+        if (at.begin >= at.end || at.state == 0) continue;
+        if (c->counts && !qn_taken_leaves_some(c->list, &at, c->dfa, c->counts))
             clear_subtree(c->w, i);
         else
-            clear_taken(c, b, z, d, s, e, i);
+            clear_taken(c, at, i);
     }
 }
 
@@ -501,7 +499,9 @@ static void clear_all_taken(walk *w, const qn_frame *f)
     int32_t dfa = qn_taken_dfa(m, f);
     clearing c = {.w = w, .list = &list, .dfa = m->program->dfas[dfa]};
     if (!(c.dfa->flags[f->b] & QN_DFA_ALL)) m->status = qn_program_counts(m->program, dfa, &c.counts);
-    if (list.n && m->status == QN_OK) clear_taken(&c, 0, list.n, list.n_prefix, (int32_t)f->b, f->c, 0);
+    const qn_taken_place all = {
+        .end = list.n, .depth = list.n_prefix, .state = (int32_t)f->b, .escape = f->c};
+    if (list.n && m->status == QN_OK) clear_taken(&c, all, 0);
     qn_taken_free(&list);
 }
 

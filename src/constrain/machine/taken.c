@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "constrain/machine/escape.h"
 
 static size_t length_of(const qn_machine *m, uint32_t text)
 {
@@ -69,18 +70,19 @@ int32_t qn_taken_dfa(const qn_machine *m, const qn_frame *f)
     return dfa == QN_NONE ? m->program->all : dfa;
 }
 
-int qn_taken_leaves_some(const qn_taken *t, uint32_t begin, uint32_t end, size_t depth, const qn_dfa *d,
-                         const uint32_t *counts, int32_t state)
+int qn_taken_leaves_some(const qn_taken *t, const qn_taken_place *at, const qn_dfa *d, const uint32_t *counts)
 {
+    const int inside = at->escape > 3;
     uint32_t n = 0;
-    if (counts[state] > end - begin) return 1;
-    for (uint32_t i = begin; i < end; i++) {
-        int32_t s = state;
-        for (size_t k = depth; k < t->texts[i].n && s; k++)
-            s = qn_dfa_step(d, s, (uint8_t)t->texts[i].text[k]);
+    if (!inside && counts[at->state] > at->end - at->begin) return 1;
+    for (uint32_t i = at->begin; i < at->end; i++) {
+        const qn_text_ref *text = &t->texts[i];
+        int32_t s = at->state;
+        if (inside && !qn_escape_may_begin(at->escape, text->text + at->depth, text->n - at->depth)) continue;
+        for (size_t k = at->depth; k < text->n && s; k++) s = qn_dfa_step(d, s, (uint8_t)text->text[k]);
         n += (d->flags[s] & QN_DFA_ACCEPTS) != 0;
     }
-    return counts[state] > n;
+    return inside ? qn_escape_leaves_more(d, counts, at->state, at->escape, n) : counts[at->state] > n;
 }
 
 /* ---- steps --------------------------------------------------------------------------------------------- */
@@ -114,11 +116,13 @@ int qn_other_key_alive(qn_machine *m, const qn_frame *f)
     const uint32_t *counts;
     if (m->status == QN_OK) m->status = qn_program_counts(m->program, dfa, &counts);
     if (m->status != QN_OK) return 0;
-    if (counts[f->b] == UINT32_MAX) return 1;
+    const uint32_t escape = f->kind == QN_FRAME_NUMBER ? 0 : f->c;
+    if (escape <= 3 && counts[f->b] == UINT32_MAX) return 1;
     qn_taken t;
     m->status = qn_taken_list(m, f, &t);
     if (m->status != QN_OK) return 0;
-    int alive = qn_taken_leaves_some(&t, 0, t.n, t.n_prefix, d, counts, (int32_t)f->b);
+    const qn_taken_place at = {.end = t.n, .depth = t.n_prefix, .state = (int32_t)f->b, .escape = escape};
+    int alive = qn_taken_leaves_some(&t, &at, d, counts);
     qn_taken_free(&t);
     return alive;
 }

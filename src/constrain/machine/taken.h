@@ -19,9 +19,15 @@ qn_status qn_taken_list(const qn_machine *m, const qn_frame *f, qn_taken *out);
 void qn_taken_free(qn_taken *t);
 /* The automaton of an other key or a unique item. */
 int32_t qn_taken_dfa(const qn_machine *m, const qn_frame *f);
-/* 1: from a state of the automaton, with texts[begin, end) that share `depth` bytes, a text is left. counts:
- * qn_program_counts. */
-int qn_taken_leaves_some(const qn_taken *t, uint32_t begin, uint32_t end, size_t depth, const qn_dfa *d,
-                         const uint32_t *counts, int32_t state);
+/* A place in a text of an automaton, with the texts [begin, end) of a list that share its `depth` bytes. */
+typedef struct {
+    uint32_t begin, end;
+    size_t depth;
+    int32_t state;
+    uint32_t escape; /* escape.h */
+} qn_taken_place;
+/* 1: from a place, some text is left. counts: [states] qn_program_counts. */
+int qn_taken_leaves_some(const qn_taken *t, const qn_taken_place *at, const qn_dfa *d,
+                         const uint32_t *counts);
 
 #endif

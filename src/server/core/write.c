@@ -133,20 +133,12 @@ void qn_write_time(qn_buf *out, const char *key, int64_t seconds, int64_t nanose
     qn_buf_printf(out, "\"%s.%09dZ\"", text, (int)nanoseconds);
 }
 
-static int put_piece(const char *piece, size_t n, void *user)
-{
-    qn_buf *out = user;
-    qn_buf_append(out, piece, n);
-    return out->status == QN_OK ? 0 : -1;
-}
-
 void qn_write_json(qn_buf *out, const json_t *value)
 {
     if (!value)
         qn_buf_puts(out, "null");
-    else if (json_dump_callback(value, put_piece, out, JSON_COMPACT | JSON_ENCODE_ANY) &&
-             out->status == QN_OK)
-        out->status = qn_fail_nomem(0);
+    else
+        qn_json_write(out, value, JSON_COMPACT | JSON_ENCODE_ANY);
 }
 
 void qn_write_value(qn_buf *out, const char *key, const json_t *value)

@@ -91,10 +91,10 @@ static qn_status put_arguments_text(json_t *function, const json_t *read)
 {
     const json_t *given = json_object_get(function, "arguments");
     if (json_is_string(given) && !is_blank(json_string_value(given), json_string_length(given))) return QN_OK;
-    char *text = json_dumps(read, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (!text) return fail_memory();
-    qn_status status = put_text(function, "arguments", text, strlen(text));
-    free(text); /* foreign: jansson's */
+    qn_buf text = {0};
+    qn_status status = qn_json_write(&text, read, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (status == QN_OK) status = put_text(function, "arguments", text.data, text.length);
+    qn_buf_free(&text);
     return status;
 }
 

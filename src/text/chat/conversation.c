@@ -125,11 +125,7 @@ qn_status qn_conversation_request(const qn_conversation *c, int continue_final, 
 
 qn_status qn_conversation_write(const qn_conversation *c, qn_buf *out)
 {
-    char *text = json_dumps(c->messages, JSON_COMPACT);
-    if (!text) return qn_fail_nomem(0);
-    qn_buf_puts(out, text);
-    free(text); /* foreign: jansson's */
-    return out->status;
+    return qn_json_write(out, c->messages, JSON_COMPACT);
 }
 
 void qn_conversation_drop(qn_conversation *c)
