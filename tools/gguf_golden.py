@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Makes a GGUF file of a golden model with llama.cpp's own converter.
 
-    gguf_golden.py LLAMA_CPP MODEL OUT.gguf [--outtype bf16]
+    gguf_golden.py LLAMA_CPP MODEL OUT.gguf [--pre NAME] [--outtype bf16]
 
 LLAMA_CPP is a folder with convert_hf_to_gguf.py and gguf-py (vendor/llama.cpp in the sdist of llama-cpp-python 0.3.36).
 Needs torch and transformers. The converter knows vocabularies by a hash of what they do, and those of the golden models
-are not among them: the tokens of tokenizer.json are written as they are.
+are not among them: the tokens of tokenizer.json are written as they are. With --pre the converter writes the vocabulary
+in its own way, and NAME is what it takes the hash for (bert-bge, modern-bert). Fields of published files that the
+converter needs, and that transformers no longer writes, are put beside the others.
 """
 import importlib.machinery
 import json
@@ -14,9 +16,41 @@ import sys
 import types
 
 
+# Of published files, by model_type: name, and the field of today that has the value, or the value.
+PUBLISHED = {
+    "modernbert": {"layer_norm_eps": "norm_eps"},
+    "nomic_bert": {"n_positions": 8192, "activation_function": "swiglu", "causal": False, "qkv_proj_bias": False,
+                   "mlp_fc1_bias": False, "mlp_fc2_bias": False, "prenorm": False, "rotary_emb_fraction": 1.0,
+                   "rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "n_inner": "intermediate_size",
+                   "n_embd": "hidden_size"},
+}
+
+
+def write_unigram(model, tokenizer):
+    pieces = tokenizer["model"]["vocab"]
+    special = {token["id"] for token in tokenizer["added_tokens"] if token["special"]}
+    types = [3 if i in special else 1 for i in range(len(pieces))]
+    types[tokenizer["model"]["unk_id"]] = 2
+    n_more = model.hparams["vocab_size"] - len(pieces)
+    writer = model.gguf_writer
+    writer.add_tokenizer_model("t5")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list([text for text, _ in pieces] + [f"[PAD{i}]" for i in range(n_more)])
+    writer.add_token_scores([score for _, score in pieces] + [-10000.0] * n_more)
+    writer.add_token_types(types + [5] * n_more)
+    writer.add_add_space_prefix(True)
+    writer.add_remove_extra_whitespaces(True)
+    writer.add_token_type_count(model.hparams.get("type_vocab_size", 1))
+    import gguf
+    gguf.SpecialVocab(model.dir_model, n_vocab=model.hparams["vocab_size"]).add_to_gguf(writer)
+
+
 def write_vocabulary(model):
     with open(os.path.join(model.dir_model, "tokenizer.json"), encoding="utf-8") as f:
         tokenizer = json.load(f)
+    if tokenizer["model"]["type"] == "Unigram":
+        write_unigram(model, tokenizer)
+        return
     names = {i: text for text, i in tokenizer["model"]["vocab"].items()}
     names.update({token["id"]: token["content"] for token in tokenizer["added_tokens"]})
     n = model.hparams["vocab_size"]
@@ -33,6 +67,11 @@ def main():
     if len(sys.argv) < 4:
         sys.exit(__doc__)
     llama_cpp, model, out, *options = sys.argv[1:]
+    pre = None
+    if "--pre" in options:
+        at = options.index("--pre")
+        pre = options[at + 1]
+        del options[at:at + 2]
     sys.path[:0] = [llama_cpp, os.path.join(llama_cpp, "gguf-py")]
     missing = types.ModuleType("sentencepiece")  # asked for, not needed
     missing.__spec__ = importlib.machinery.ModuleSpec("sentencepiece", None)
@@ -40,11 +79,25 @@ def main():
     sys.modules["sentencepiece"] = missing
     import convert_hf_to_gguf
 
+    from conversion.base import ModelBase
+
+    load = ModelBase.load_hparams
+
+    def with_published_fields(*arguments, **named):
+        fields = load(*arguments, **named)
+        for name, value in PUBLISHED.get(fields.get("model_type"), {}).items():
+            fields.setdefault(name, fields.get(value) if isinstance(value, str) and value in fields else value)
+        return fields
+
+    ModelBase.load_hparams = staticmethod(with_published_fields)
     find = convert_hf_to_gguf.get_model_class
 
     def with_vocabulary(*arguments, **named):
         found = find(*arguments, **named)
-        found.set_vocab = write_vocabulary
+        if pre:
+            found.get_vocab_base_pre = lambda model, tokenizer: pre
+        else:
+            found.set_vocab = write_vocabulary
         return found
 
     convert_hf_to_gguf.get_model_class = with_vocabulary

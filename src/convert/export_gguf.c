@@ -81,7 +81,8 @@ static qn_status put_keys(const exporting *x, const char *architecture, qn_gguf_
         double value;
         snprintf(key, sizeof key, "%s.%s", architecture, k->key);
         if (k->kind == QN_GGUF_KEY_STRING) {
-            const char *name = stretched[x->target.rope[0].type];
+            const char *name =
+                strcmp(k->key, "rope.scaling.type") == 0 ? stretched[x->target.rope[0].type] : NULL;
             if (name) QN_TRY(qn_gguf_writer_text(w, key, name, strlen(name)));
             continue;
         }
@@ -398,8 +399,11 @@ static qn_status find_target(exporting *x)
     if (!name)
         return qn_fail(QN_E_UNSUPPORTED, "%s: no GGUF architecture is known for the family %s",
                        qn_source_path(x->model->source), c->architecture);
+    if (c->encoder.both_ways)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: a %s is an encoder, which is not written as GGUF",
+                       qn_source_path(x->model->source), c->architecture);
     x->target = *c;
-    x->target.family = qn_family_by_gguf(name, strlen(name));
+    x->target.family = qn_family_by_gguf(name, strlen(name), NULL);
     if (c->experts.num_experts) x->target.family = qn_family_with_experts(x->target.family, c->experts.score);
     x->target.rope_interleaved =
         x->target.family->gguf_rope_interleaved || x->target.family->rope_interleaved;

@@ -90,11 +90,14 @@ qn_status qn_native_read_sentence(native_model *m, const qn_source *source)
 {
     const char *config = qn_source_side_path(source, QN_SIDE_CONFIG),
                *slash = config ? strrchr(config, '/') : NULL;
-    if (!config) return QN_OK;
-    char *folder = slash ? qn_strndup(config, (size_t)(slash - config)) : qn_strdup(".");
-    if (!folder) return QN_E_NOMEM;
-    m->sentence_status = qn_sentence_read(folder, qn_engine_encoded_size(m->engine), &m->sentence);
-    qn_free(folder);
+    if (config) {
+        char *folder = slash ? qn_strndup(config, (size_t)(slash - config)) : qn_strdup(".");
+        if (!folder) return QN_E_NOMEM;
+        m->sentence_status = qn_sentence_read(folder, qn_engine_encoded_size(m->engine), &m->sentence);
+        qn_free(folder);
+    } else if (qn_source_gguf(source)) {
+        m->sentence_status = qn_sentence_read_gguf(source, qn_engine_encoded_size(m->engine), &m->sentence);
+    }
     if (m->sentence_status == QN_OK || m->sentence_status == QN_E_NOMEM) return m->sentence_status;
     m->sentence_failure = qn_strdup(qn_last_error());
     return m->sentence_failure ? QN_OK : QN_E_NOMEM;

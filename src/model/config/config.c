@@ -129,7 +129,7 @@ static qn_status open_gguf(reader *r)
     const qn_gguf *g = qn_source_gguf(r->src);
     qn_gguf_string name;
     QN_TRY(qn_gguf_get_string(g, "general.architecture", &name));
-    r->family = qn_family_by_gguf(name.data, name.length);
+    r->family = qn_family_by_gguf(name.data, name.length, &r->architecture);
     if (!r->family) {
         char text[65];
         size_t n = name.length < sizeof text - 1 ? name.length : sizeof text - 1;
@@ -137,7 +137,6 @@ static qn_status open_gguf(reader *r)
         text[n] = '\0';
         return unknown_family(qn_gguf_path(g), "general.architecture", text, 1);
     }
-    r->architecture = r->family->gguf_architecture;
     QN_TRY(qn_gguf_config(g, r->architecture, &r->root));
     if (json_integer_value(json_object_get(r->root, "num_experts")) > 0)
         r->family = qn_family_with_experts(r->family, gguf_score(r));
@@ -630,7 +629,7 @@ static qn_status read_all(reader *r, qn_model_config *c)
     QN_TRY(read_attention(r, c));
     QN_TRY(read_multipliers(r, c));
     QN_TRY(read_layer_input(r, c));
-    QN_TRY(qn_encoder_config_read(r->family, &r->fields, r->root, c));
+    QN_TRY(qn_encoder_config_read(r->src, r->family, &r->fields, r->root, c));
     QN_TRY(qn_layer_config_read(r->src, r->family, &r->fields, c));
     qn_encoder_config_finish(r->family, c);
     QN_TRY(qn_xielu_config_read(r->src, c));

@@ -203,9 +203,9 @@ typedef struct {
     int embed_norm;          /* 1: the sum of a token's rows is normed before the first layer */
     int64_t embedding_dim;   /* > 0: rows behind the final norm become so many numbers */
     /* > 0: a head gives each sequence so many scores: of the first row, or with classify_mean of the mean of all,
-     * out(norm(act(dense x))), where the norm is optional. */
+     * out(norm(act(dense x))), where the norm is optional; without classify_dense, out(x). */
     int64_t num_labels;
-    int classify_mean, classify_norm, classify_bias;
+    int classify_dense, classify_mean, classify_norm, classify_bias;
     qn_classify_act classify_act;
 } qn_encoder_config;
 

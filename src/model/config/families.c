@@ -40,11 +40,15 @@ const qn_family *qn_family_by_architecture(const char *architecture)
     return NULL;
 }
 
-const qn_family *qn_family_by_gguf(const char *architecture, size_t length)
+const qn_family *qn_family_by_gguf(const char *architecture, size_t length, const char **name)
 {
     for (int i = 0; qn_family_at(i); i++) {
-        const char *own = qn_family_at(i)->gguf_architecture;
-        if (own && strlen(own) == length && memcmp(own, architecture, length) == 0) return qn_family_at(i);
+        const char *const own[] = {qn_family_at(i)->gguf_architecture, qn_family_at(i)->gguf_both_ways};
+        for (size_t k = 0; k < sizeof own / sizeof own[0]; k++)
+            if (own[k] && strlen(own[k]) == length && memcmp(own[k], architecture, length) == 0) {
+                if (name) *name = own[k];
+                return qn_family_at(i);
+            }
     }
     return NULL;
 }
@@ -91,9 +95,9 @@ const char *qn_families_known(int gguf, char *text, size_t size)
     size_t used = 0;
     text[0] = '\0';
     for (int i = 0; qn_family_at(i); i++) {
-        const char *const own[] = {qn_family_at(i)->gguf_architecture, NULL};
+        const char *const own[] = {qn_family_at(i)->gguf_architecture, qn_family_at(i)->gguf_both_ways, NULL};
         /* Two rows may share GGUF's name. */
-        if (gguf && own[0] && qn_family_by_gguf(own[0], strlen(own[0])) != qn_family_at(i)) continue;
+        if (gguf && own[0] && qn_family_by_gguf(own[0], strlen(own[0]), NULL) != qn_family_at(i)) continue;
         for (const char *const *name = gguf ? own : qn_family_at(i)->model_types; *name && used < size;
              name++)
             used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", *name);

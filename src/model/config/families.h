@@ -146,6 +146,7 @@ typedef struct qn_family {
     const char *const *model_types;   /* as in config.json, NULL at the end; the first is the family's name */
     const char *const *architectures; /* classes, for files that have no model_type; NULL at the end */
     const char *gguf_architecture;    /* NULL: not in GGUF */
+    const char *gguf_both_ways;       /* in GGUF where BOTH_SAID says so; NULL: the same name */
     const qn_known_by *known_by;      /* NULL: never known by its tensors */
     const qn_field_default *defaults;
     const qn_field_spelling *spelled;      /* NULL: none */
@@ -233,7 +234,8 @@ const qn_family *qn_family_at(int i);
 /* NULL: not known. *name gets the row's own spelling. */
 const qn_family *qn_family_by_model_type(const char *model_type, const char **name);
 const qn_family *qn_family_by_architecture(const char *architecture);
-const qn_family *qn_family_by_gguf(const char *architecture, size_t length);
+/* name (may be NULL): the same, and static. */
+const qn_family *qn_family_by_gguf(const char *architecture, size_t length, const char **name);
 /* The family with experts that GGUF gives the same name as this one, if there are several the one whose router
  * scores so; itself when there is none. */
 const qn_family *qn_family_with_experts(const qn_family *family, qn_expert_score score);

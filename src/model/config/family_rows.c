@@ -604,6 +604,7 @@ const qn_family qn_family_rows[] = {
         .model_types = LIST("gemma3_text", "gemma3"),
         .architectures = LIST("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"),
         .gguf_architecture = "gemma3",
+        .gguf_both_ways = "gemma-embedding",
         .defaults = gemma3_defaults,
         .renamed = gemma2_names,
         .stop_tokens = LIST("<end_of_turn>"),

@@ -155,6 +155,11 @@ static const qn_renamed_weight embedding_gemma2_names[] = {
     {QN_WEIGHT_POST_LAYER_INPUT_NORM, "layers.#.ple_block.post_per_layer_input_norm.weight"},
     {QN_WEIGHT_ROLE_COUNT, NULL}};
 
+/* Files of transformers have them apart, and so have most in GGUF. */
+static const qn_shared_tensor bert_shared[] = {
+    {NULL, "blk.#.attn_qkv.weight", {QN_WEIGHT_Q, QN_WEIGHT_K, QN_WEIGHT_V}},
+    {NULL, "blk.#.attn_qkv.bias", {QN_WEIGHT_Q_BIAS, QN_WEIGHT_K_BIAS, QN_WEIGHT_V_BIAS}},
+    {NULL, NULL, {QN_WEIGHT_ROLE_COUNT}}};
 static const qn_shared_tensor nomic_bert_shared[] = {
     {"encoder.layers.#.attn.Wqkv.weight", "blk.#.attn_qkv.weight", {QN_WEIGHT_Q, QN_WEIGHT_K, QN_WEIGHT_V}},
     {NULL, NULL, {QN_WEIGHT_ROLE_COUNT}}};
@@ -173,9 +178,11 @@ const qn_family qn_family_encoder_rows[] = {
     {
         .model_types = LIST("bert"),
         .architectures = LIST("BertModel", "BertForSequenceClassification", "BertForMaskedLM"),
+        .gguf_architecture = "bert", /* of the next row too, without the positions up to pad_token_id */
         .defaults = bert_defaults,
         .spelled = bert_spelled,
         .renamed = bert_names,
+        .shared = bert_shared,
         .layers = "encoder.layer.",
         .stop_tokens = no_tokens,
         .hidden_act_keys = LIST("hidden_act"),
@@ -221,6 +228,7 @@ const qn_family qn_family_encoder_rows[] = {
     {
         .model_types = LIST("nomic_bert"),
         .architectures = LIST("NomicBertModel"),
+        .gguf_architecture = "nomic-bert",
         .defaults = nomic_bert_defaults,
         .spelled = nomic_bert_spelled,
         .renamed = nomic_bert_names,
@@ -240,6 +248,7 @@ const qn_family qn_family_encoder_rows[] = {
         .model_types = LIST("modernbert"),
         .architectures =
             LIST("ModernBertModel", "ModernBertForSequenceClassification", "ModernBertForMaskedLM"),
+        .gguf_architecture = "modern-bert",
         .defaults = modernbert_defaults,
         .spelled = modernbert_spelled,
         .renamed = modernbert_names,

@@ -40,7 +40,7 @@ const char *qn_fields_label(const qn_fields *f, const char *name, char *text, si
         char full[LABEL_MAX];
         snprintf(full, sizeof full, "%s%s", f->path, name);
         const char *key = qn_gguf_config_key(full);
-        snprintf(text, size, "%s.%s", f->gguf_architecture, key ? key : full);
+        qn_gguf_config_full_key(f->gguf_architecture, key ? key : full, text, size);
     } else {
         name = spelling_of(f, name);
         int nested = !f->outer || json_object_get(f->object, name);

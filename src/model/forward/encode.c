@@ -16,9 +16,11 @@ qn_array *qn_forward_classify(qn_scope *s, const qn_forward *f, qn_array *x)
                                          [QN_CLASSIFY_GELU] = QN_PRIM_GELU,
                                          [QN_CLASSIFY_GELU_TANH] = QN_PRIM_GELU_TANH,
                                          [QN_CLASSIFY_SILU] = QN_PRIM_SILU};
-    x = qn_block_linear(s, f, x, QN_WEIGHT_CLASSIFY_DENSE, QN_WEIGHT_CLASSIFY_DENSE_BIAS, 0);
-    x = qn_unary(s, activation[f->config->encoder.classify_act], x);
-    x = qn_block_norm(s, f, x, QN_WEIGHT_CLASSIFY_NORM, 0);
+    if (f->config->encoder.classify_dense) {
+        x = qn_block_linear(s, f, x, QN_WEIGHT_CLASSIFY_DENSE, QN_WEIGHT_CLASSIFY_DENSE_BIAS, 0);
+        x = qn_unary(s, activation[f->config->encoder.classify_act], x);
+        x = qn_block_norm(s, f, x, QN_WEIGHT_CLASSIFY_NORM, 0);
+    }
     x = qn_block_linear(s, f, x, QN_WEIGHT_CLASSIFY_OUT, QN_WEIGHT_CLASSIFY_OUT_BIAS, 0);
     return qn_label(s, x, "scores");
 }

@@ -313,6 +313,71 @@ qn_status qn_sentence_read(const char *folder, int64_t width, qn_sentence **out)
     return status;
 }
 
+/* ---- GGUF --------------------------------------------------------------------------------------------- */
+
+/* As llama.cpp numbers them. */
+static qn_status read_gguf_pooling(const qn_gguf *g, unsigned *bits)
+{
+    enum { NONE, MEAN, CLS, LAST, RANK };
+    static const unsigned known[] = {[NONE] = 0,
+                                     [MEAN] = QN_SENTENCE_MEAN,
+                                     [CLS] = QN_SENTENCE_CLS,
+                                     [LAST] = QN_SENTENCE_LAST,
+                                     [RANK] = 0};
+    char key[128];
+    qn_gguf_string name;
+    int64_t type = NONE;
+    *bits = 0;
+    QN_TRY(qn_gguf_get_string(g, "general.architecture", &name));
+    snprintf(key, sizeof key, "%.*s.pooling_type", (int)(name.length < 64 ? name.length : 64), name.data);
+    QN_TRY(qn_gguf_optional(qn_gguf_get_i64(g, key, INT32_MIN, INT32_MAX, &type)));
+    if (type < NONE || type > RANK)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: %s is %lld, which is not supported", qn_gguf_path(g), key,
+                       (long long)type);
+    *bits = known[type];
+    return QN_OK;
+}
+
+static qn_status read_gguf_dense(qn_sentence *s, const qn_gguf *g, const qn_tensor_view *v, int64_t *width)
+{
+    char text[64];
+    dense *d = &s->layers[s->info.n_dense++];
+    if (v->n_dims != 2 || v->shape[1] != *width || v->shape[0] < 1 || v->shape[0] > WIDTH_MAX)
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s: shape %s, expected rows of %lld numbers", qn_gguf_path(g),
+                       v->name, qn_view_shape_text(v, text, sizeof text), (long long)*width);
+    d->n_in = *width;
+    *width = d->n_out = v->shape[0];
+    if (d->n_out > s->widest) s->widest = d->n_out;
+    d->weight = qn_alloc_array((size_t)v->n_elements, sizeof *d->weight);
+    return d->weight ? qn_view_floats(v, 0, v->n_elements, d->weight) : QN_E_NOMEM;
+}
+
+qn_status qn_sentence_read_gguf(const qn_source *source, int64_t width, qn_sentence **out)
+{
+    static const char *const layers[] = {"dense_2.weight", "dense_3.weight"};
+    const qn_gguf *g = qn_source_gguf(source);
+    unsigned bits;
+    *out = NULL;
+    QN_TRY(read_gguf_pooling(g, &bits));
+    if (!bits) return QN_OK;
+    qn_sentence *s = qn_calloc(1, sizeof *s);
+    if (!s) return QN_E_NOMEM;
+    s->info.poolings = bits;
+    s->info.n_poolings = 1;
+    s->info.n_in = s->widest = width;
+    qn_status status = QN_OK;
+    for (size_t i = 0; i < sizeof layers / sizeof *layers && status == QN_OK; i++) {
+        const qn_tensor_view *v = qn_source_find(source, layers[i]);
+        if (v) status = read_gguf_dense(s, g, v, &width);
+    }
+    s->info.n_out = width;
+    if (status == QN_OK)
+        *out = s;
+    else
+        qn_sentence_free(s);
+    return status;
+}
+
 void qn_sentence_free(qn_sentence *s)
 {
     if (!s) return;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "format/source/source.h"
 
 enum { QN_SENTENCE_DENSE_MAX = 8, QN_SENTENCE_PROMPTS_MAX = 256 };
 
@@ -41,6 +42,9 @@ typedef struct {
  * modules.json; prompts alone may be there. QN_E_FORMAT, QN_E_UNSUPPORTED: a module, pooling or activation that is
  * unknown, sizes that do not fit; the message names the file. */
 qn_status qn_sentence_read(const char *folder, int64_t width, qn_sentence **out);
+/* The same of a GGUF file: its pooling_type, and the linear layers dense_2 and dense_3. *out NULL: the file names no
+ * pooling, or one of scores. It has no prompts and never says that vectors are normalised. */
+qn_status qn_sentence_read_gguf(const qn_source *source, int64_t width, qn_sentence **out);
 void qn_sentence_free(qn_sentence *s);
 const qn_sentence_info *qn_sentence_get(const qn_sentence *s);
 /* x [n_in] through the linear layers to out [n_out]; room for widest numbers, twice, in scratch. */

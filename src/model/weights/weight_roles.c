@@ -60,6 +60,7 @@ typedef enum {
     IF_TYPES,
     IF_OUTPUT_PROJ,
     IF_CLASSIFIER,
+    IF_CLASSIFY_DENSE,
     IF_CLASSIFY_DENSE_BIAS,
     IF_CLASSIFY_NORM,
     IF_CLASSIFY_NORM_BIAS,
@@ -129,7 +130,7 @@ static const struct {
     [QN_WEIGHT_EMBED_NORM] = {{DIM_H}, IF_EMBED_NORM, 0},
     [QN_WEIGHT_EMBED_NORM_BIAS] = {{DIM_H}, IF_EMBED_NORM_BIAS, 0},
     [QN_WEIGHT_OUTPUT_PROJ] = {{DIM_OUTPUT, DIM_H}, IF_OUTPUT_PROJ, 0},
-    [QN_WEIGHT_CLASSIFY_DENSE] = {{DIM_H, DIM_H}, IF_CLASSIFIER, 0},
+    [QN_WEIGHT_CLASSIFY_DENSE] = {{DIM_H, DIM_H}, IF_CLASSIFY_DENSE, 0},
     [QN_WEIGHT_CLASSIFY_DENSE_BIAS] = {{DIM_H}, IF_CLASSIFY_DENSE_BIAS, 0},
     [QN_WEIGHT_CLASSIFY_NORM] = {{DIM_H}, IF_CLASSIFY_NORM, 0},
     [QN_WEIGHT_CLASSIFY_NORM_BIAS] = {{DIM_H}, IF_CLASSIFY_NORM_BIAS, 0},
@@ -465,6 +466,8 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
         return strictly(c->encoder.embedding_dim > 0);
     case IF_CLASSIFIER:
         return strictly(c->encoder.num_labels > 0);
+    case IF_CLASSIFY_DENSE:
+        return strictly(c->encoder.num_labels > 0 && c->encoder.classify_dense);
     case IF_CLASSIFY_DENSE_BIAS:
         return strictly(c->encoder.num_labels > 0 && c->encoder.classify_bias);
     case IF_CLASSIFY_NORM:

@@ -2,13 +2,33 @@
 
 #include <string.h>
 
+#include "base/log.h"
+
 enum { LABEL_MAX = 160, LABELS_MAX = 1 << 16, TYPES_MAX = 1 << 16, WIDTH_MAX = 1 << 20 };
+
+/* GGUF says the opposite, or has another name for the model. */
+static qn_status read_causal(const qn_family *family, const qn_fields *f, int *all)
+{
+    static const char name[] = "causal_attention";
+    char label[LABEL_MAX];
+    int causal = 1, found = 0;
+    *all = family->gguf_both_ways && strcmp(f->gguf_architecture, family->gguf_both_ways) == 0;
+    QN_TRY(qn_fields_bool(f, name, &causal, &found));
+    if (!found || family->both_ways == QN_BOTH_SAID) {
+        *all |= !causal;
+        return QN_OK;
+    }
+    if (causal == (family->both_ways == QN_BOTH_NEVER)) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED, "%s: %s is %s, which is not supported for this architecture", f->file,
+                   qn_fields_label(f, name, label, sizeof label), causal ? "true" : "false");
+}
 
 /* "vision" is for tokens of images; those of text see what came before them, as everywhere. */
 static qn_status read_said(const qn_family *family, const qn_fields *f, int *all)
 {
     static const char name[] = "use_bidirectional_attention";
     const char *whose = NULL;
+    if (f->gguf_architecture) return read_causal(family, f, all);
     if (json_is_string(qn_fields_get(f, name))) {
         QN_TRY(qn_fields_string(f, name, &whose, NULL));
         *all = strcmp(whose, "vision") != 0;
@@ -124,12 +144,53 @@ static qn_status read_head(const qn_family *family, const qn_fields *f, const js
     if (!family->classifier || !name || !ends_in(name, "ForSequenceClassification")) return QN_OK;
     QN_TRY(read_labels(f, root, &e->num_labels));
     e->classify_act = QN_CLASSIFY_TANH;
-    e->classify_bias = 1;
+    e->classify_dense = e->classify_bias = 1;
     return family->classifier == QN_CLASSIFIER_SAID ? read_said_head(f, e) : QN_OK;
 }
 
-qn_status qn_encoder_config_read(const qn_family *family, const qn_fields *f, const json_t *root,
-                                 qn_model_config *c)
+/* GGUF names no class: the head is what the file has of it. */
+static qn_status read_gguf_head(const qn_source *src, const qn_family *family, const qn_fields *f,
+                                qn_model_config *c)
+{
+    static const char pooling[] = "classifier_pooling_type";
+    enum { MEAN = 1, CLS = 2 }; /* llama.cpp's numbers */
+    qn_encoder_config *e = &c->encoder;
+    const qn_tensor_view *out = qn_family_find_weight(family, src, QN_WEIGHT_CLASSIFY_OUT, 0, NULL);
+    const int said = family->classifier == QN_CLASSIFIER_SAID;
+    int64_t rows = MEAN;
+    char label[LABEL_MAX];
+    if (!family->classifier || !out) return QN_OK;
+    if (out->n_dims != 2 || out->shape[0] < 1 || out->shape[0] > LABELS_MAX)
+        return qn_fail(QN_E_FORMAT, "%s: tensor %s: shape %s, expected a row for each of 1 to %d labels",
+                       f->file, out->name, qn_view_shape_text(out, label, sizeof label), (int)LABELS_MAX);
+    e->num_labels = out->shape[0];
+    e->classify_dense = qn_family_find_weight(family, src, QN_WEIGHT_CLASSIFY_DENSE, 0, NULL) != NULL;
+    e->classify_bias = qn_family_find_weight(family, src, QN_WEIGHT_CLASSIFY_DENSE_BIAS, 0, NULL) != NULL;
+    e->classify_norm = qn_family_find_weight(family, src, QN_WEIGHT_CLASSIFY_NORM, 0, NULL) != NULL;
+    e->classify_act = said ? QN_CLASSIFY_GELU : QN_CLASSIFY_TANH;
+    if (!e->classify_dense) {
+        e->classify_bias = e->classify_norm = 0;
+        qn_log(QN_LOG_WARNING,
+               "%s: the head has no dense layer (cls.weight), which llama.cpp's converter leaves out of a "
+               "BertForSequenceClassification: scores are llama.cpp's, not those of the published model",
+               f->file);
+    }
+    if (!said) return QN_OK;
+    QN_TRY(qn_fields_int(f, pooling, MEAN, CLS, &rows, NULL));
+    e->classify_mean = rows == MEAN;
+    return QN_OK;
+}
+
+static qn_status read_types(const qn_source *src, const qn_family *family, const qn_fields *f, int64_t *n)
+{
+    /* llama.cpp counts one type where there is no table. */
+    if (f->gguf_architecture && !qn_family_find_weight(family, src, QN_WEIGHT_TYPE_EMBED, 0, NULL))
+        return QN_OK;
+    return qn_fields_int(f, "type_vocab_size", 0, TYPES_MAX, n, NULL);
+}
+
+qn_status qn_encoder_config_read(const qn_source *src, const qn_family *family, const qn_fields *f,
+                                 const json_t *root, qn_model_config *c)
 {
     qn_encoder_config *e = &c->encoder;
     int said = 0;
@@ -138,13 +199,12 @@ qn_status qn_encoder_config_read(const qn_family *family, const qn_fields *f, co
     if (!e->both_ways) return QN_OK;
     e->embed_norm = family->embed_norm;
     if (family->said_norm_bias) QN_TRY(qn_fields_bool(f, "norm_bias", &c->norm_bias, NULL));
-    if (family->token_types)
-        QN_TRY(qn_fields_int(f, "type_vocab_size", 0, TYPES_MAX, &e->type_vocab_size, NULL));
+    if (family->token_types) QN_TRY(read_types(src, family, f, &e->type_vocab_size));
     if (family->output_proj)
         QN_TRY(qn_fields_required_int(f, "embedding_dim", 1, WIDTH_MAX, &e->embedding_dim));
     if (family->both_ways != QN_BOTH_SAID) QN_TRY(refuse_switches(f));
     QN_TRY(read_positions(family, f, c));
-    return read_head(family, f, root, c);
+    return f->gguf_architecture ? read_gguf_head(src, family, f, c) : read_head(family, f, root, c);
 }
 
 void qn_encoder_config_finish(const qn_family *family, qn_model_config *c)

@@ -27,6 +27,12 @@ const char *qn_gguf_config_key(const char *name)
     return NULL;
 }
 
+void qn_gguf_config_full_key(const char *architecture, const char *key, char *text, size_t size)
+{
+    const int is_whole = strncmp(key, "tokenizer.", strlen("tokenizer.")) == 0;
+    snprintf(text, size, "%s%s%s", is_whole ? "" : architecture, is_whole ? "" : ".", key);
+}
+
 /* Numbers, one per layer, as an array. */
 static json_t *numbers(const int64_t *all, int64_t n)
 {
@@ -150,7 +156,7 @@ qn_status qn_gguf_config(const qn_gguf *g, const char *architecture, json_t **ou
         char key[KEY_MAX];
         const char *name = qn_gguf_keys[i].name;
         json_t *value = NULL;
-        snprintf(key, sizeof key, "%s.%s", architecture, qn_gguf_keys[i].key);
+        qn_gguf_config_full_key(architecture, qn_gguf_keys[i].key, key, sizeof key);
         status = qn_gguf_optional(read_value(g, key, qn_gguf_keys[i].kind, &name, &value));
         if (value && !put(root, name, value))
             status = qn_fail(QN_E_NOMEM, "%s: out of memory", qn_gguf_path(g));

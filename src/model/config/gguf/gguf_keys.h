@@ -1,4 +1,4 @@
-/* The metadata of a GGUF file that describe a model, behind the architecture's name: what each key is called
+/* The metadata of a GGUF file that describe a model, behind the architecture's name or "tokenizer.": what each key is called
  * in config.json, and what it says of a configuration that was read. One table for both directions
  * (gguf_config.c reads by it, convert/export_gguf.c writes). Constant data. */
 #ifndef QN_MODEL_CONFIG_GGUF_GGUF_KEYS_H
