@@ -84,6 +84,12 @@ typedef struct {
     qn_status (*warm)(void *model, const qn_prompt *prompt, const char *name,
                       const qn_prefix_options *options);
     qn_status (*unwarm)(void *model, const char *name);
+    /* A backend has all three or none. */
+    qn_status (*save_prefix)(void *model, const int32_t *ids, int64_t n_ids, const qn_prefix_options *options,
+                             const char *path, int64_t *n_saved);
+    qn_status (*load_prefix)(void *model, const char *path, qn_saved_prefix **out);
+    qn_status (*forget_prefix)(void *model, const int32_t *ids, int64_t n_ids,
+                               const qn_prefix_options *options, int64_t *n_forgotten);
     /* Texts are the caller's to fill in. */
     qn_status (*cache_explain)(void *model, const qn_prompt *prompt, const qn_prefix_options *options,
                                qn_cache_miss *out);

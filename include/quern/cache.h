@@ -83,6 +83,30 @@ QN_API qn_status qn_model_warm_prefix(qn_model *model, const qn_prompt *prompt, 
 /* QN_E_NOT_FOUND: there is no prefix of this name. Its state may be evicted from then on. */
 QN_API qn_status qn_model_unwarm(qn_model *model, const char *name);
 
+/* Writes what the model keeps of ids[0..n_ids) to a file: *n_saved tokens from the first one on, 0 if nothing is kept.
+ * qn_model_load_state and qn_cache_load read the file too. options may be NULL. QN_E_NOT_FOUND: there is no such adapter.
+ * The other statuses are those of qn_model_save_state. */
+QN_API qn_status qn_model_save_prefix(qn_model *model, const int32_t *ids, int64_t n_ids,
+                                      const qn_prefix_options *options, const char *path, int64_t *n_saved);
+
+/* What a file of qn_model_save_prefix has. */
+typedef struct {
+    const int32_t *ids;
+    int64_t n_ids;
+    int64_t n_loaded;          /* the first so many are kept by the model now */
+    qn_prefix_options options; /* adapter "none": the model alone. cache_salt NULL: none */
+} qn_saved_prefix;
+
+/* Adds the sequence in a file of qn_model_save_prefix to the prefixes that the model keeps, as qn_model_load_state does.
+ * *out with all that it points to is owned by the caller: qn_buffer_free. QN_E_UNSUPPORTED: the file does not fit this
+ * model, or holds other than one sequence; QN_E_NOT_FOUND: its adapter is not loaded. */
+QN_API qn_status qn_model_load_prefix(qn_model *model, const char *path, qn_saved_prefix **out);
+/* Keeps ids[0..n_ids), and what was computed behind them, no longer. Prefixes that are kept ready stay, and so does a
+ * beginning that other kept sequences share. options may be NULL. *n_forgotten may be NULL: so many of the tokens were
+ * kept and are not any more. QN_E_NOT_FOUND: there is no such adapter. */
+QN_API qn_status qn_model_forget_prefix(qn_model *model, const int32_t *ids, int64_t n_ids,
+                                        const qn_prefix_options *options, int64_t *n_forgotten);
+
 /* Why no more of a prompt is found: X(NAME, "name"). */
 #define QN_CACHE_REASON_LIST(X)                                                                   \
     X(USABLE, "usable")           /* all of it is known */                                        \

@@ -170,6 +170,42 @@ qn_status qn_model_unwarm(qn_model *model, const char *name)
     return model->backend->unwarm(model->object, name);
 }
 
+static qn_status fail_without_prefixes(const qn_model *model)
+{
+    return qn_backend_fail_missing(model->backend, "saving prefixes");
+}
+
+qn_status qn_model_save_prefix(qn_model *model, const int32_t *ids, int64_t n_ids,
+                               const qn_prefix_options *options, const char *path, int64_t *n_saved)
+{
+    const qn_prefix_options none = {0};
+    if (!model || (!ids && n_ids) || n_ids < 0 || !path || !n_saved)
+        return qn_fail(QN_E_ARG, "qn_model_save_prefix: model, ids, path and n_saved are needed");
+    if (!model->backend->save_prefix) return fail_without_prefixes(model);
+    return model->backend->save_prefix(model->object, ids, n_ids, options ? options : &none, path, n_saved);
+}
+
+qn_status qn_model_load_prefix(qn_model *model, const char *path, qn_saved_prefix **out)
+{
+    if (!model || !path || !out)
+        return qn_fail(QN_E_ARG, "qn_model_load_prefix: model, path and out are needed");
+    if (!model->backend->load_prefix) return fail_without_prefixes(model);
+    return model->backend->load_prefix(model->object, path, out);
+}
+
+qn_status qn_model_forget_prefix(qn_model *model, const int32_t *ids, int64_t n_ids,
+                                 const qn_prefix_options *options, int64_t *n_forgotten)
+{
+    const qn_prefix_options none = {0};
+    int64_t n = 0;
+    if (!model || (!ids && n_ids) || n_ids < 0)
+        return qn_fail(QN_E_ARG, "qn_model_forget_prefix: model and ids are needed");
+    if (!model->backend->forget_prefix) return fail_without_prefixes(model);
+    QN_TRY(model->backend->forget_prefix(model->object, ids, n_ids, options ? options : &none, &n));
+    if (n_forgotten) *n_forgotten = n;
+    return QN_OK;
+}
+
 /* Text of ids[0..n), cut at a character's end; empty where the model has no tokenizer. */
 static qn_status put_text(const qn_model *model, const int32_t *ids, int64_t n, char *out)
 {

@@ -250,6 +250,89 @@ static void warm_comes_back(void **state)
     qn_test_remove(folder);
 }
 
+/* One prefix of several is saved, comes back in another process, and is dropped. */
+static void prefix_comes_back(void **state)
+{
+    const char *folder = qn_test_scratch(), *path = path_in(folder, "x.state");
+    for (int f = 0; f < FIXTURES; f++) {
+        qn_model *a = open_model(fixtures[f]), *b = open_model(fixtures[f]);
+        int32_t ids[N_IDS], other[N_IDS], expected[N_NEW], got[N_NEW];
+        const qn_prefix_options salted = {.cache_salt = "x"};
+        qn_saved_prefix *p = NULL;
+        qn_cache *handle = NULL;
+        int64_t n = -1;
+        fill_ids(ids, 4);
+        fill_ids(other, 5);
+        generate(a, ids, 100, got);
+        generate(a, other, 100, got);
+        ok(qn_model_save_prefix(a, ids, N_IDS, NULL, path, &n));
+        assert_int_equal(n, 100);
+        generate(a, ids, N_IDS, expected);
+        ok(qn_model_load_prefix(b, path, &p));
+        assert_int_equal(p->n_ids, 100);
+        assert_int_equal(p->n_loaded, 100);
+        assert_memory_equal(p->ids, ids, 100 * sizeof *ids);
+        assert_string_equal(p->options.adapter, "none");
+        assert_null(p->options.cache_salt);
+        qn_buffer_free(p);
+        ok(qn_cache_load(b, path, &handle));
+        ok(qn_cache_get_length(handle, &n));
+        assert_int_equal(n, 100);
+        qn_cache_free(handle);
+        assert_true(generate(b, other, N_IDS, got) < 10);
+        assert_int_equal(generate(b, ids, N_IDS, got), 100);
+        assert_memory_equal(got, expected, sizeof got);
+        ok(qn_model_forget_prefix(b, ids, 100, NULL, &n));
+        assert_true(n > 90);
+        assert_true(generate(b, ids, N_IDS, got) < 10);
+        assert_memory_equal(got, expected, sizeof got);
+        /* Under a salt that nobody used nothing is known, and that can be saved too. */
+        ok(qn_model_forget_prefix(b, ids, N_IDS, &salted, &n));
+        assert_int_equal(n, 0);
+        ok(qn_model_save_prefix(a, ids, 100, &salted, path, &n));
+        assert_int_equal(n, 0);
+        ok(qn_model_load_prefix(b, path, &p));
+        assert_int_equal(p->n_ids, 0);
+        assert_string_equal(p->options.cache_salt, "x");
+        qn_buffer_free(p);
+        qn_model_close(&a);
+        qn_model_close(&b);
+    }
+    qn_test_remove(folder);
+}
+
+static void prefix_refusals(void **state)
+{
+    const char *folder = qn_test_scratch(), *path = path_in(folder, "x.state");
+    qn_model *a = open_model("models/llama"), *other = open_model("models/gemma3_text");
+    qn_model *without = open_with("models/llama", (qn_model_options){.no_prefix_cache = 1});
+    const qn_prefix_options unknown = {.adapter = "nobody"};
+    int32_t ids[N_IDS], got[N_NEW];
+    qn_saved_prefix *p = NULL;
+    int64_t n;
+    fill_ids(ids, 4);
+    generate(a, ids, 100, got);
+    refused(qn_model_save_prefix(a, NULL, 1, NULL, path, &n), QN_E_ARG, "ids");
+    refused(qn_model_save_prefix(a, ids, 1, &unknown, path, &n), QN_E_NOT_FOUND, "nobody");
+    refused(qn_model_save_prefix(a, ids, 1, NULL, qn_test_path(folder, "none/x"), &n), QN_E_IO, "none/x");
+    refused(qn_model_save_prefix(without, ids, 1, NULL, path, &n), QN_E_UNSUPPORTED,
+            "without a prefix cache");
+    refused(qn_model_forget_prefix(without, ids, 1, NULL, &n), QN_E_UNSUPPORTED, "without a prefix cache");
+    refused(qn_model_forget_prefix(a, ids, 1, &unknown, &n), QN_E_NOT_FOUND, "nobody");
+    refused(qn_model_load_prefix(a, path, &p), QN_E_IO, path);
+    ok(qn_model_save_prefix(a, ids, 100, NULL, path, &n));
+    refused(qn_model_load_prefix(other, path, &p), QN_E_UNSUPPORTED, path);
+    refused(qn_model_load_prefix(without, path, &p), QN_E_UNSUPPORTED, "without a prefix cache");
+    generate(a, ids + 10, 100, got);
+    ok(qn_model_save_state(a, path));
+    refused(qn_model_load_prefix(a, path, &p), QN_E_UNSUPPORTED, "not the state of one sequence");
+    assert_null(p);
+    qn_model_close(&a);
+    qn_model_close(&other);
+    qn_model_close(&without);
+    qn_test_remove(folder);
+}
+
 static void warm_refusals(void **state)
 {
     qn_model *model = open_model("models/llama");
@@ -392,17 +475,22 @@ static void out_of_memory(void **state)
     const qn_prompt prompt = {.rows = &row, .n_rows = 1};
     generate(model, ids, N_IDS, expected);
     ok(qn_model_save_state(model, path));
-    for (int what = 0; what < 4; what++) {
+    for (int what = 0; what < 6; what++) {
         qn_status status = QN_E_NOMEM;
         for (int64_t nth = 1; status != QN_OK && nth < 2000; nth++) {
             qn_cache_miss miss;
+            qn_saved_prefix *p = NULL;
+            int64_t n;
             ok(qn_model_clear_cache(model));
             qn_mem_fail_nth(nth);
             status = what == 0   ? qn_model_warm(model, &prompt, "x")
                      : what == 1 ? qn_cache_explain(model, &prompt, &miss)
                      : what == 2 ? qn_model_load_state(model, path)
-                                 : qn_model_save_state(model, path);
+                     : what == 3 ? qn_model_save_state(model, path)
+                     : what == 4 ? qn_model_save_prefix(model, ids, 90, NULL, path, &n)
+                                 : qn_model_load_prefix(model, path, &p);
             qn_mem_fail_nth(0);
+            qn_buffer_free(p);
             if (status != QN_OK && status != QN_E_NOMEM && status != QN_E_NOT_FOUND)
                 fail_msg("%d: %s: %s", what, qn_status_name(status), qn_last_error());
         }
@@ -419,7 +507,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(state_comes_back), cmocka_unit_test(handles_come_back),
         cmocka_unit_test(refusals),         cmocka_unit_test(warm_stays),
-        cmocka_unit_test(warm_comes_back),  cmocka_unit_test(warm_refusals),
+        cmocka_unit_test(warm_comes_back),  cmocka_unit_test(prefix_comes_back),
+        cmocka_unit_test(prefix_refusals),  cmocka_unit_test(warm_refusals),
         cmocka_unit_test(explanations),     cmocka_unit_test(adapters),
         cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);

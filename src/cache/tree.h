@@ -95,6 +95,9 @@ size_t qn_tree_reclaim(qn_tree *t, size_t size_bytes);
 void qn_tree_trim(qn_tree *t);
 /* Evicts all that is not pinned by name. */
 void qn_tree_clear(qn_tree *t);
+/* Drops the way of ids[0..n) and what goes on from it, but for what is pinned and what other branches begin with. Returns
+ * how many of the n tokens were there and are gone. */
+int64_t qn_tree_forget(qn_tree *t, const qn_tree_key *key, const int32_t *ids, int64_t n);
 /* The adapter's branches go, pinned ones too: its number may come to mean another. */
 void qn_tree_forget_adapter(qn_tree *t, int32_t adapter);
 

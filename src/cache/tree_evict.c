@@ -324,6 +324,51 @@ void qn_tree_clear(qn_tree *t)
     pthread_mutex_unlock(&t->lock);
 }
 
+/* ---- what is not wanted any more ----------------------------------------------------------------------- */
+
+/* Drops the branch from its ends on, but for what is pinned. Returns 1 if nothing of it is left. */
+static int drop_unkept(qn_tree *t, qn_tree_node *top)
+{
+    for (qn_tree_node *x = top, *next; x; x = next) {
+        next = qn_tree_after(x, top);
+        while (!x->child && !qn_tree_is_kept(x)) {
+            qn_tree_node *parent = x->parent;
+            const int is_top = x == top;
+            evict(t, x);
+            if (is_top) return 1;
+            x = parent;
+        }
+    }
+    return 0;
+}
+
+/* The last node of the way, if no sequence that parts from the n tokens runs through it; else NULL. */
+static qn_tree_node *find_own(const qn_tree_way *way, int64_t n)
+{
+    qn_tree_node *last = way->last;
+    if (!last || !last->parent || way->n_known == n) return last;
+    return way->n_known == last->end && !last->child ? last : NULL;
+}
+
+int64_t qn_tree_forget(qn_tree *t, const qn_tree_key *key, const int32_t *ids, int64_t n)
+{
+    qn_tree_way way;
+    pthread_mutex_lock(&t->lock);
+    begin_eviction(t);
+    qn_tree_find(t, key, ids, n, NULL, &way);
+    int64_t left = way.n_known;
+    for (qn_tree_node *x = find_own(&way, n), *parent; x && x->parent; x = parent) {
+        const int64_t begin = x->begin;
+        parent = begin ? x->parent : NULL; /* a root may go with its last child */
+        if (!drop_unkept(t, x)) break;
+        left = begin;
+        if (parent && parent->child) break;
+    }
+    end_eviction(t);
+    pthread_mutex_unlock(&t->lock);
+    return way.n_known - left;
+}
+
 /* ---- what is not valid any more ----------------------------------------------------------------------- */
 
 void qn_tree_forget_adapter(qn_tree *t, int32_t adapter)

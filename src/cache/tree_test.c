@@ -263,6 +263,50 @@ static void test_poison_path(void **state)
     end(&c);
 }
 
+/* The end of a branch goes, with what goes on from it; what others begin with, or what is pinned, stays. */
+static void test_forget(void **state)
+{
+    const int64_t window[] = {0, 64};
+    const qn_tree_key salted = {.adapter = -1, .salt = "x", .salt_bytes = 1};
+    for (int n_slots = 0; n_slots <= 50; n_slots += 50) {
+        qn_fake_cache c;
+        int32_t a[CAPACITY], b[CAPACITY], other[CAPACITY];
+        begin(&c, 2, window, 200, n_slots);
+        text(a, 1, 300, 70);
+        text(b, 2, 300, 70);
+        text(other, 3, 300, 0);
+        assert_int_equal(qn_tree_forget(c.tree, &plain, a, 200), 0); /* nothing is there */
+        serve_key(&c, plain, a, 70, 70, 1);
+        serve_key(&c, plain, a, 200, CAPACITY, 1);
+        serve_key(&c, plain, a, 250, CAPACITY, 1);
+        serve_key(&c, plain, b, 200, CAPACITY, 1);
+        serve_key(&c, salted, a, 200, CAPACITY, 1);
+        assert_int_equal(qn_tree_forget(c.tree, &plain, other, 200), 0);
+        /* Others part from these tokens before their end. */
+        assert_int_equal(qn_tree_forget(c.tree, &plain, text(other, 4, 300, 70), 100), 0);
+        assert_int_equal(qn_tree_peek(c.tree, &plain, a, 250), 250);
+        assert_int_equal(qn_tree_forget(c.tree, &plain, a, 200), 130);
+        check(&c);
+        assert_int_equal(qn_tree_peek(c.tree, &plain, a, 250), 70);
+        assert_int_equal(qn_tree_peek(c.tree, &plain, b, 200), 200);
+        assert_int_equal(qn_tree_peek(c.tree, &salted, a, 200), 200);
+        /* It was dropped as far as it is known, and the rest is longer. */
+        assert_int_equal(qn_tree_pin(c.tree, &plain, b, 70, "begin"), QN_OK);
+        assert_int_equal(qn_tree_forget(c.tree, &plain, b, 300), 130);
+        check(&c);
+        assert_int_equal(qn_tree_peek(c.tree, &plain, b, 200), 70);
+        assert_int_equal(qn_tree_forget(c.tree, &plain, b, 50), 0); /* pinned behind it */
+        assert_int_equal(qn_tree_unpin(c.tree, "begin"), QN_OK);
+        assert_int_equal(qn_tree_forget(c.tree, &plain, b, 70), 70);
+        assert_int_equal(qn_tree_peek(c.tree, &plain, b, 200), 0);
+        assert_int_equal(qn_tree_forget(c.tree, &salted, a, 100), 100);
+        check(&c);
+        assert_int_equal(counters(&c).nodes, 0);
+        assert_int_equal(counters(&c).pages, 0);
+        end(&c);
+    }
+}
+
 /* Of [0, 20) "less", of [20, 40) "system" and "again" in any order. */
 static qn_status count_names(void *user, const qn_tree_view *v)
 {
@@ -679,21 +723,14 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_match),
-        cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_windows),
-        cmocka_unit_test(test_snapshots),
-        cmocka_unit_test(test_poison),
-        cmocka_unit_test(test_poison_path),
-        cmocka_unit_test(test_pins),
-        cmocka_unit_test(test_explain),
-        cmocka_unit_test(test_many_branches),
-        cmocka_unit_test(test_no_room),
-        cmocka_unit_test(test_allocation_failures),
-        cmocka_unit_test(test_trim),
-        cmocka_unit_test(test_thinning),
-        cmocka_unit_test(test_check),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_match),   cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_windows), cmocka_unit_test(test_snapshots),
+        cmocka_unit_test(test_poison),  cmocka_unit_test(test_poison_path),
+        cmocka_unit_test(test_forget),  cmocka_unit_test(test_pins),
+        cmocka_unit_test(test_explain), cmocka_unit_test(test_many_branches),
+        cmocka_unit_test(test_no_room), cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_trim),    cmocka_unit_test(test_thinning),
+        cmocka_unit_test(test_check),   cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

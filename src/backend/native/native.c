@@ -533,6 +533,9 @@ const qn_backend qn_backend_native = {
     .load_state = qn_native_load_state,
     .warm = qn_native_warm,
     .unwarm = qn_native_unwarm,
+    .save_prefix = qn_native_save_prefix,
+    .load_prefix = qn_native_load_prefix,
+    .forget_prefix = qn_native_forget_prefix,
     .cache_explain = qn_native_cache_explain,
     .cache_get_counters = qn_native_cache_get_counters,
 };

@@ -97,6 +97,32 @@ qn_status qn_native_unwarm(void *model, const char *name)
     return qn_engine_unwarm(((native_model *)model)->engine, name);
 }
 
+qn_status qn_native_save_prefix(void *model, const int32_t *ids, int64_t n_ids,
+                                const qn_prefix_options *options, const char *path, int64_t *n_saved)
+{
+    native_model *m = model;
+    uint64_t fingerprint = 0;
+    QN_TRY(qn_native_check_generates(m, "prefixes"));
+    QN_TRY(qn_fingerprint_get(m->fingerprint, &fingerprint));
+    return qn_state_save_prefix(m->engine, m->scheduler, fingerprint, options, ids, n_ids, path, n_saved);
+}
+
+qn_status qn_native_load_prefix(void *model, const char *path, qn_saved_prefix **out)
+{
+    native_model *m = model;
+    uint64_t fingerprint = 0;
+    QN_TRY(qn_native_check_generates(m, "prefixes"));
+    QN_TRY(qn_fingerprint_get(m->fingerprint, &fingerprint));
+    return qn_state_load_prefix(m->engine, m->scheduler, fingerprint, path, out);
+}
+
+qn_status qn_native_forget_prefix(void *model, const int32_t *ids, int64_t n_ids,
+                                  const qn_prefix_options *options, int64_t *n_forgotten)
+{
+    QN_TRY(qn_native_check_generates(model, "prefixes"));
+    return qn_engine_forget_prefix(((native_model *)model)->engine, options, ids, n_ids, n_forgotten);
+}
+
 static qn_cache_reason reason_of(qn_tree_reason reason)
 {
     static const qn_cache_reason reasons[] = {

@@ -131,6 +131,11 @@ qn_status qn_native_load_state(void *model, const char *path);
 qn_status qn_native_warm(void *model, const qn_prompt *prompt, const char *name,
                          const qn_prefix_options *options);
 qn_status qn_native_unwarm(void *model, const char *name);
+qn_status qn_native_save_prefix(void *model, const int32_t *ids, int64_t n_ids,
+                                const qn_prefix_options *options, const char *path, int64_t *n_saved);
+qn_status qn_native_load_prefix(void *model, const char *path, qn_saved_prefix **out);
+qn_status qn_native_forget_prefix(void *model, const int32_t *ids, int64_t n_ids,
+                                  const qn_prefix_options *options, int64_t *n_forgotten);
 qn_status qn_native_cache_explain(void *model, const qn_prompt *prompt, const qn_prefix_options *options,
                                   qn_cache_miss *out);
 qn_status qn_native_cache_get_counters(void *model, qn_cache_counters *out);

@@ -1,4 +1,4 @@
-/* State in files (format/state/state_file.h): that of one handle, or of a prefix tree.
+/* State in files (format/state/state_file.h): that of one handle, of a prefix tree, or of one prefix in it.
  *
  * A file belongs to the model (by fingerprint), precision, type of keys and values, instruction set and
  * layout that computed it, for all of these decide bits; what belongs to an adapter needs that adapter loaded
@@ -7,6 +7,8 @@
  * a time: others compute meanwhile. Any thread. */
 #ifndef QN_ENGINE_CLIENTS_STATE_IO_H
 #define QN_ENGINE_CLIENTS_STATE_IO_H
+
+#include <quern/cache.h>
 
 #include "cache/tree.h"
 #include "engine/clients/handles.h"
@@ -28,5 +30,14 @@ qn_status qn_state_save_tree(qn_engine *e, qn_scheduler *scheduler, uint64_t fin
  * adapter that is not loaded is left out, with a warning. Statuses as for a handle, but that what finds no
  * room is no failure. */
 qn_status qn_state_load_tree(qn_engine *e, qn_scheduler *scheduler, uint64_t fingerprint, const char *path);
+
+/* Saves what the tree has of ids[0..n), *n_saved tokens from the first one on, as a file of one sequence. */
+qn_status qn_state_save_prefix(qn_engine *e, qn_scheduler *scheduler, uint64_t fingerprint,
+                               const qn_prefix_options *options, const int32_t *ids, int64_t n,
+                               const char *path, int64_t *n_saved);
+/* Loads a file of one sequence as qn_state_load_tree does, and says what it has, in one piece of memory (qn_buffer_free).
+ * QN_E_UNSUPPORTED: it holds other than one sequence; QN_E_NOT_FOUND: its adapter is not loaded. */
+qn_status qn_state_load_prefix(qn_engine *e, qn_scheduler *scheduler, uint64_t fingerprint, const char *path,
+                               qn_saved_prefix **out);
 
 #endif

@@ -6,6 +6,7 @@
 #include "engine/clients/handle_parts.h"
 #include "engine/clients/state_binding.h"
 #include "engine/clients/state_io.h"
+#include "engine/machine/prefixes.h"
 
 enum { POOLS = QN_LAYER_GROUPS_MAX + 1 };
 
@@ -139,23 +140,28 @@ static qn_status write_all(saving *s, const char *path)
 
 /* ---- a handle ----------------------------------------------------------------------------------------- */
 
+/* The key, and one node of what is computed, which is ids; *index is the node's, untouched if there is none. */
+static qn_status put_sequence(saving *s, const qn_sequence *q, const char *salt, const int32_t *ids,
+                              int64_t *index)
+{
+    QN_TRY(put_key(s, q->adapter, q->is_long, salt, salt ? strlen(salt) : 0));
+    if (!q->length) return QN_OK;
+    qn_state_node node = {.parent = -1, .key = s->i_key, .ids = ids, .n_ids = q->length, .slot = -1};
+    if (q->slot >= 0) node.slot = number_of(s, s->e->groups.n, q->slot);
+    for (int g = 0; g < s->e->groups.n; g++) {
+        const qn_block_table *t = &q->tables[g];
+        QN_TRY(put_pages(s, g, t->base + t->n_released, t->n - t->n_released, t->ids + t->n_released,
+                         &node.pages[g]));
+    }
+    return qn_state_writer_node(s->w, &node, index);
+}
+
 /* One node of what is computed, and one of the tokens that are not. */
 static qn_status put_handle(saving *s, const qn_handle *handle)
 {
     const qn_sequence *q = &handle->sequence;
     int64_t parent = -1;
-    QN_TRY(put_key(s, q->adapter, q->is_long, NULL, 0));
-    if (q->length) {
-        qn_state_node node = {.parent = -1, .ids = handle->log->ids, .n_ids = q->length, .slot = -1};
-        node.key = s->i_key;
-        if (q->slot >= 0) node.slot = number_of(s, s->e->groups.n, q->slot);
-        for (int g = 0; g < s->e->groups.n; g++) {
-            const qn_block_table *t = &q->tables[g];
-            QN_TRY(put_pages(s, g, t->base + t->n_released, t->n - t->n_released, t->ids + t->n_released,
-                             &node.pages[g]));
-        }
-        QN_TRY(qn_state_writer_node(s->w, &node, &parent));
-    }
+    QN_TRY(put_sequence(s, q, NULL, handle->n_ids ? handle->log->ids : NULL, &parent));
     if (handle->n_ids == q->length) return QN_OK;
     qn_state_node rest = {.parent = parent,
                           .key = s->i_key,
@@ -223,5 +229,49 @@ qn_status qn_state_save_tree(qn_engine *e, qn_scheduler *scheduler, uint64_t fin
     }
     if (status == QN_OK) status = write_all(&s, path);
     end(&s);
+    return status;
+}
+
+/* ---- a prefix ----------------------------------------------------------------------------------------- */
+
+/* What the tree has of ids[0..n), as a sequence would go on from it. Within the engine. */
+static qn_status put_prefix(saving *s, int32_t adapter, const char *salt, const int32_t *ids, int64_t n,
+                            int64_t *n_saved)
+{
+    qn_sequence *q = NULL;
+    int64_t index;
+    QN_TRY(qn_sequence_new(s->e, &q));
+    qn_sequence_set_adapter(q, adapter);
+    qn_sequence_expect(q, n);
+    *n_saved = qn_sequence_attach(q, salt, ids, n);
+    const qn_status status = put_sequence(s, q, salt, ids, &index);
+    qn_sequence_free(q);
+    return status;
+}
+
+static qn_status save_prefix(saving *s, int32_t adapter, const char *salt, const int32_t *ids, int64_t n,
+                             const char *path, int64_t *n_saved)
+{
+    QN_TRY(qn_scheduler_enter(s->scheduler));
+    const qn_status status = put_prefix(s, adapter, salt, ids, n, n_saved);
+    qn_scheduler_leave(s->scheduler);
+    return status == QN_OK ? write_all(s, path) : status;
+}
+
+qn_status qn_state_save_prefix(qn_engine *e, qn_scheduler *scheduler, uint64_t fingerprint,
+                               const qn_prefix_options *options, const int32_t *ids, int64_t n,
+                               const char *path, int64_t *n_saved)
+{
+    saving s;
+    int32_t adapter = -1;
+    int64_t count = 0;
+    QN_TRY(qn_engine_check_tree(e));
+    QN_TRY(qn_adapters_hold(e->adapters, options->adapter, &adapter));
+    qn_status status = begin(&s, e, scheduler, fingerprint, path);
+    if (n > e->info.context_size) n = e->info.context_size;
+    if (status == QN_OK) status = save_prefix(&s, adapter, options->cache_salt, ids, n, path, &count);
+    end(&s);
+    qn_adapters_release(e->adapters, adapter);
+    if (status == QN_OK) *n_saved = count;
     return status;
 }

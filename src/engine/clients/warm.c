@@ -78,6 +78,18 @@ qn_status qn_engine_unwarm(qn_engine *e, const char *name)
     return QN_OK;
 }
 
+qn_status qn_engine_forget_prefix(qn_engine *e, const qn_prefix_options *options, const int32_t *ids,
+                                  int64_t n, int64_t *n_gone)
+{
+    int32_t adapter = -1;
+    QN_TRY(qn_engine_check_tree(e));
+    QN_TRY(qn_adapters_hold(e->adapters, options->adapter, &adapter));
+    const qn_tree_key key = key_of(e, adapter, options->cache_salt, n);
+    *n_gone = qn_tree_forget(e->tree, &key, ids, n);
+    qn_adapters_release(e->adapters, adapter);
+    return QN_OK;
+}
+
 qn_status qn_engine_explain(qn_engine *e, const qn_prefix_options *options, const int32_t *ids, int64_t n,
                             qn_tree_miss *out)
 {

@@ -15,6 +15,9 @@ qn_status qn_engine_warm(qn_engine *e, qn_scheduler *scheduler, const qn_prefix_
                          const int32_t *ids, int64_t n, const char *name);
 /* QN_E_NOT_FOUND: nothing is pinned as that. What it kept may be evicted now. */
 qn_status qn_engine_unwarm(qn_engine *e, const char *name);
+/* Drops ids[0..n) and what goes on from them, as qn_tree_forget; *n_gone tokens of these. */
+qn_status qn_engine_forget_prefix(qn_engine *e, const qn_prefix_options *options, const int32_t *ids,
+                                  int64_t n, int64_t *n_gone);
 /* Why no more of ids[0..n) could be used. */
 qn_status qn_engine_explain(qn_engine *e, const qn_prefix_options *options, const int32_t *ids, int64_t n,
                             qn_tree_miss *out);
