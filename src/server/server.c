@@ -12,6 +12,7 @@
 #include "server/core/completion.h"
 #include "server/core/conversation.h"
 #include "server/core/look_ahead.h"
+#include "server/core/slots/slots.h"
 #include "server/files/batch_run.h"
 #include "server/http/connection.h"
 #include "server/responses/stored.h"
@@ -97,6 +98,12 @@ static void model_loaded(qn_job *job)
     if (l->status != QN_OK) {
         r->status = l->status;
         memcpy(r->why, l->why, sizeof r->why);
+        event_base_loopbreak(s->http.base);
+        return;
+    }
+    if (s->options->slot_folder && qn_slots_new(l->info.parallel_slots, s->held, &s->slots) != QN_OK) {
+        r->status = QN_E_NOMEM;
+        snprintf(r->why, sizeof r->why, "%s", qn_last_error());
         event_base_loopbreak(s->http.base);
         return;
     }
@@ -200,6 +207,7 @@ static void stop(running *r)
     qn_batches_free(s);
     qn_archive_close(s->archive);
     if (r->load.model && s->options->save && r->status == QN_OK) r->status = save(r);
+    qn_slots_free(s->slots);
     qn_held_set_model(s->held, NULL);
     if (r->load.model) qn_model_close(&r->load.model);
     for (int i = 0; i < 2; i++)

@@ -34,6 +34,8 @@ typedef struct {
     const char *adapter_folder;         /* clients with an admin key may load what is in it; NULL: nothing */
     const char
         *cache_folder; /* the same of saved prompt caches, which are written there too; NULL: nowhere */
+    const char *
+        slot_folder; /* where clients save and load the sequences of slots; NULL: nowhere, and slots have none */
     int allow_template_kwargs;
     int free_tool_calls; /* calls are not held to schemas, unless a tool is strict, a call is forced or answers have a form */
     int strict_model;   /* a name that is not the model's is refused; else the model answers and reports it */

@@ -31,7 +31,7 @@ typedef struct {
     const char *path; /* of the model */
     const char *prompt_cache;
     int keeps; /* the prompt cache may be written: qn_prompt_cache_load */
-    const char *model_name, *key_file, *admin_key_file, *adapter_folder, *cache_folder;
+    const char *model_name, *key_file, *admin_key_file, *adapter_folder, *cache_folder, *slot_folder;
     qn_server_defaults defaults;
     int32_t port, parallel, max_queue, read_timeout_s;
     double ping_s;
@@ -67,6 +67,10 @@ static const qn_arg serve_args[] = {
      "folder of adapters that clients with an admin key may load by POST /v1/adapters"},
     {"--cache-folder", 0, QN_ARG_TEXT, AT(cache_folder), 0, 0, "DIR",
      "folder in which clients with an admin key may save the prompt cache, and from which they may load it"},
+    {"--slot-save-path", 0, QN_ARG_TEXT, AT(slot_folder), 0, 0, "DIR",
+     "folder in which clients may save the sequences of slots by POST /slots/N, and from which they may "
+     "restore "
+     "them"},
     {"--allow-host", 0, QN_ARG_LIST, AT(hosts), 0, 0, "NAME",
      "host name that requests may use, besides localhost and IP addresses; may be repeated"},
     {"--cors-origin", 0, QN_ARG_LIST, AT(origins), 0, 0, "ORIGIN",
@@ -246,6 +250,8 @@ int qn_cmd_serve(int argc, char **argv)
                             "--cache-folder: needs --admin-key-file, since only admins save and load");
     if (o.cache_folder && !is_folder(o.cache_folder))
         return qn_args_fail("serve", "--cache-folder: %s is not a folder", o.cache_folder);
+    if (o.slot_folder && !is_folder(o.slot_folder))
+        return qn_args_fail("serve", "--slot-save-path: %s is not a folder", o.slot_folder);
     if (o.verbose) qn_log_set_level(QN_LOG_INFO);
     qn_status status = o.key_file ? read_keys(o.key_file, &key_text, keys, &n_keys) : QN_OK;
     if (status == QN_OK && o.admin_key_file)
@@ -277,6 +283,7 @@ int qn_cmd_serve(int argc, char **argv)
                                  .model_name = o.model_name,
                                  .adapter_folder = o.adapter_folder,
                                  .cache_folder = o.cache_folder,
+                                 .slot_folder = o.slot_folder,
                                  .model_file = file.data,
                                  .defaults = &o.defaults,
                                  .allow_template_kwargs = !o.no_template_kwargs,

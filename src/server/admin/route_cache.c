@@ -4,8 +4,8 @@
 
 #include "base/json/json_write.h"
 #include "server/admin/admin.h"
-#include "server/admin/folder.h"
 #include "server/admin/request.h"
+#include "server/core/folder.h"
 #include "server/core/write.h"
 
 /* ---- figures ------------------------------------------------------------------------------------------- */

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/core/look_ahead.h"
+#include "server/core/slots/completion_slot.h"
 #include "text/tools/call_ids.h"
 
 /* ---- the end ------------------------------------------------------------------------------------------- */
@@ -31,6 +32,7 @@ static void close_all(qn_job *job)
     qn_completion *c = of_job(job);
     /* An answer that nobody waits for and that did not end well says so to who asks later. */
     if (c->request.background && c->is_stored && !c->is_kept) c->keep_status = c->dialect->keep(c);
+    qn_completion_give_slot(c);
     for (size_t i = 0; i < c->n_choices; i++) free_choice(&c->choices[i]);
     qn_free(c->choices);
     c->choices = NULL;
@@ -55,6 +57,7 @@ static void free_completion(qn_exchange *ex)
     qn_completion *c = ex->state;
     qn_said_free(&c->said);
     qn_buf_free(&c->said_ids);
+    qn_buf_free(&c->slot_ids);
     qn_api_request_free(&c->request);
     qn_buf_free(&c->model);
     qn_buf_free(&c->salt);
@@ -188,6 +191,7 @@ static void note_end(qn_completion *c, qn_completion_choice *choice, const qn_to
                      : choice->n_calls                                ? QN_FINISH_CALLS
                                                                       : QN_FINISH_STOP;
     c->n_running--;
+    if (choice->index == 0) qn_completion_give_slot(c);
     if (qn_generation_get_stats(choice->generation, &stats) != QN_OK) return;
     qn_histogram_add(&c->ex->server->metrics.queue, stats.queue_ms * 1e-3);
     /* The choices of one prompt share it. */
@@ -272,6 +276,7 @@ static qn_status poll_choice(qn_completion *c, qn_completion_choice *choice, int
     QN_TRY(say_prompt(c, choice));
     if (token.id >= 0) {
         note_token(c, choice);
+        if (choice->index == 0) qn_completion_note_slot(c, token.id);
         if (said_of(c, choice)) qn_buf_append(&c->said_ids, &token.id, sizeof token.id);
         const int is_shown = !choice->is_cut && !c->request.only_prompt;
         if ((c->request.logprobs || c->request.keep_tokens) && is_shown)
@@ -500,6 +505,7 @@ void qn_completion_begin(qn_exchange *ex, const qn_dialect *dialect)
     c->ready.server = ex->server;
     c->ready.look = look;
     c->ex = ex;
+    c->slot = -1;
     c->dialect = dialect;
     c->created_s = (int64_t)time(NULL);
     ex->state = c;

@@ -59,6 +59,11 @@ struct qn_completion {
     qn_completion_choice *choices;
     size_t n_choices, n_running;
     int64_t n_prompt_tokens, n_cached_tokens, n_generated_tokens, n_reasoning_tokens;
+    /* Of the first choice: its slot, -1 without one, and the tokens of its prompt and answer (int32_t). */
+    int64_t slot;
+    int has_slot_answer,
+        is_slot_given; /* tokens of the answer are there; it was given back with all of them */
+    qn_buf slot_ids;
     qn_prefix_pin pins[QN_PREFIX_PINS_MAX]; /* prefixes of the prompt that are to stay (prefix_pins.h) */
     size_t n_pins;
     /* What the first choice of a chat says, whole, for look_ahead.h: without the reasoning, which clients

@@ -10,6 +10,7 @@
 #include "server/core/fields/cache_marks.h"
 #include "server/core/look_ahead.h"
 #include "server/core/prefix_pins.h"
+#include "server/core/slots/completion_slot.h"
 #include "text/tools/tool_formats.h"
 
 /* What a worker needs while it opens; all of it is the library's no longer when qn_generation_open returns.
@@ -181,6 +182,21 @@ static int find_pins(opening *o, size_t i)
     return refused;
 }
 
+/* One whose prompt has pictures, or is not to be cached, leaves the slot empty. */
+static int take_slot(opening *o, size_t i)
+{
+    qn_completion *c = o->c;
+    const int has_ids = !c->request.n_pictures && c->request.cache_prompt;
+    const int32_t *ids = NULL;
+    int32_t *own = NULL;
+    int64_t n = 0;
+    if (i || !c->ex->server->slots) return 0;
+    qn_status status = has_ids ? get_prompt_ids(o, &own, &ids, &n) : QN_OK;
+    if (status == QN_OK) status = qn_completion_take_slot(c, ids, n);
+    qn_buffer_free(own);
+    return status == QN_OK ? 0 : qn_api_fail_status(&c->error, status);
+}
+
 /* A failure to open; a prompt that is too long gets a code of its own, with both counts. */
 static int fail_open(opening *o, qn_status status)
 {
@@ -317,7 +333,8 @@ static int open_choice(opening *o, size_t i)
         qn_generation_open(c->ex->server->model, &o->one.prompt, &options, &choice->generation);
     if (status != QN_OK) return fail_open(o, status);
     refused = hold_prompt_logprobs(o, choice, &options);
-    return refused ? refused : show_prompt(o, choice);
+    if (!refused) refused = show_prompt(o, choice);
+    return refused ? refused : take_slot(o, i);
 }
 
 static int open_prompts(opening *o)

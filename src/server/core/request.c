@@ -15,7 +15,7 @@ void qn_api_request_start(qn_api_request *r, unsigned route)
     r->repeat_penalty = r->min_p = r->typical_p = -1;
     r->top_k = -2;
     r->continue_final = r->add_generation_prompt = r->thinking = -1;
-    r->ping_ms = -1;
+    r->ping_ms = r->slot = -1;
     r->store = r->key = r->returns_texts = -1;
     r->adapter_scale = 1;
     r->prompt_logprobs = r->reasoning_budget = -1;

@@ -42,9 +42,10 @@ typedef struct {
     int has_chat_template, has_reasoning; /* of the model; has_reasoning: in a form that is known */
     int bounds_reasoning;                 /* the reasoning of its answers can be bounded */
     int takes_pictures;
-    qn_held *held; /* where requests count their memory; NULL: nowhere */
-    int lenient;   /* unknown fields are reported, not refused */
-    int has_store; /* the server stores what it makes */
+    qn_held *held;   /* where requests count their memory; NULL: nowhere */
+    int lenient;     /* unknown fields are reported, not refused */
+    int has_store;   /* the server stores what it makes */
+    int64_t n_slots; /* that requests can name; 0: none */
 } qn_api_request_limits;
 
 /* The form of the answers, before it is compiled. */
@@ -135,6 +136,7 @@ typedef struct {
     int64_t dimensions;      /* 0: not given */
     const char *prompt_name; /* of a model's prompt before texts that are embedded; NULL: not given */
     const char *cache_salt;
+    int64_t slot; /* that the request names; -1: none */
     int64_t priority;
     /* As sent, of one dialect or another; it says what they mean. */
     const json_t *options, *think, *suffix, *prefix, *extra, *fields, *context, *images, *tokens, *content;

@@ -1,5 +1,6 @@
 #include "server/core/state.h"
 
+#include "server/core/slots/slots.h"
 #include "text/tools/tool_calls.h"
 
 void qn_server_list(qn_ready *r)
@@ -57,6 +58,7 @@ qn_api_request_limits qn_server_request_limits(const qn_server *s)
                                     .held = s->held,
                                     .lenient = s->options->lenient,
                                     .has_store = s->archive != NULL,
+                                    .n_slots = s->slots ? qn_slots_count(s->slots) : 0,
                                     .default_min_p = s->info.default_min_p,
                                     .default_typical_p = s->info.default_typical_p,
                                     .default_repeat_penalty = s->info.default_repeat_penalty,

@@ -14,6 +14,7 @@
 #include "text/chat/chat_fit.h"
 
 typedef struct qn_ready qn_ready;
+struct qn_slots;
 
 /* What a computing thread puts on the server's list to be looked at by the loop: once, until it was. */
 struct qn_ready {
@@ -41,6 +42,7 @@ struct qn_server {
     qn_archive *archive;               /* NULL: nothing is stored */
     struct qn_completion *background;  /* answers that nobody waits for, from the newest on */
     struct qn_batches *batches;        /* that are computed; NULL: nothing is stored */
+    struct qn_slots *slots;            /* NULL: no folder for them, or no model yet */
     qn_held *held;                     /* memory of requests that are not answered */
     qn_server_metrics metrics;
 };

@@ -103,7 +103,7 @@ static void open_object(const qn_completion *c, const qn_completion_choice *choi
     qn_json_put_int(out, "index", choice->index);
     qn_write_said(out, "content", said, QN_ANSWER_CONTENT, 0);
     put_tokens(said, c->request.stream || c->request.keep_tokens, out);
-    qn_json_put_int(out, "id_slot", -1);
+    qn_json_put_int(out, "id_slot", choice->index ? -1 : c->slot);
     qn_json_put_bool(out, "stop", is_last);
 }
 

@@ -13,6 +13,7 @@ enum {
     QN_LLAMA_TOKENIZE = 4,
     QN_LLAMA_DETOKENIZE = 8,
     QN_LLAMA_EMBEDDING = 16,
+    QN_LLAMA_SLOT = 32,
 };
 
 enum { QN_LLAMA_FIELDS_MAX = 64 };

@@ -77,9 +77,10 @@ const qn_field qn_llama_fields[] = {
     {"logit_bias", TEXT, QN_FIELD_JSON, AT(bias_sent), 0, 0, NULL, NULL, NULL},
     /* the cache */
     {"cache_prompt", TEXT, QN_FIELD_BOOL, AT(cache_prompt), 0, 0, NULL, NULL, NULL},
+    {"id_slot", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_slot, NULL, NULL},
+    {"filename", QN_LLAMA_SLOT, QN_FIELD_TEXT, AT(cache_file), 0, 0, NULL, NULL, NULL},
 
     /* taken and reported */
-    {"id_slot", TEXT, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, one_cache},
     {"slot_id", TEXT, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, one_cache},
     {"n_cache_reuse", TEXT, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, one_cache},
     {"n_keep", TEXT, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: prompts are never cut"},

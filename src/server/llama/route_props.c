@@ -1,4 +1,4 @@
-/* GET /props, /slots, /lora-adapters and /version: what the server is, and how busy. */
+/* GET /props, /lora-adapters and /version: what the server is. */
 #include <string.h>
 
 #include "base/json/json_write.h"
@@ -6,7 +6,7 @@
 #include "server/llama/llama.h"
 #include "server/llama/settings.h"
 
-static void reply(qn_exchange *ex, qn_buf *b)
+void qn_llama_reply(qn_exchange *ex, qn_buf *b)
 {
     qn_api_error error;
     if (b->status == QN_OK) {
@@ -30,24 +30,16 @@ static void put_default_settings(const qn_server *s, qn_buf *out)
     qn_api_request_free(&r);
 }
 
-static void put_slot(const qn_server *s, int64_t id, int is_processing, qn_buf *out)
-{
-    qn_json_open(out, '{');
-    qn_json_put_int(out, "id", id);
-    qn_json_put_int(out, "n_ctx", s->info.context_size);
-    qn_json_put_bool(out, "speculative", s->options->n_draft > 0);
-    qn_json_put_bool(out, "is_processing", is_processing);
-    put_default_settings(s, out);
-    qn_json_close(out, '}');
-}
-
 void qn_route_llama_props(qn_exchange *ex)
 {
     const qn_server *s = ex->server;
     qn_buf b = {0};
     qn_json_open(&b, '{');
     qn_json_key(&b, "default_generation_settings");
-    put_slot(s, 0, 0, &b);
+    qn_json_open(&b, '{');
+    qn_llama_put_slot(s, 0, 0, &b);
+    put_default_settings(s, &b);
+    qn_json_close(&b, '}');
     qn_json_put_int(&b, "total_slots", s->info.parallel_slots);
     qn_json_put_text(&b, "model_alias", s->options->model_name);
     /* The name of the file: where it lies is not the client's business. */
@@ -66,18 +58,7 @@ void qn_route_llama_props(qn_exchange *ex)
     qn_json_key(&b, "build_info");
     qn_buf_printf(&b, "\"quern-%s\"", qn_version());
     qn_json_close(&b, '}');
-    reply(ex, &b);
-}
-
-/* Sequences are computed together and have no fixed places: the first slots are busy, as many as there are. */
-void qn_route_llama_slots(qn_exchange *ex)
-{
-    const qn_server *s = ex->server;
-    qn_buf b = {0};
-    qn_json_open(&b, '[');
-    for (int64_t i = 0; i < s->info.parallel_slots; i++) put_slot(s, i, i < s->n_generating, &b);
-    qn_json_close(&b, ']');
-    reply(ex, &b);
+    qn_llama_reply(ex, &b);
 }
 
 /* The scale is that of requests that name no adapter. */
@@ -95,7 +76,7 @@ void qn_route_llama_adapters(qn_exchange *ex)
         qn_json_close(&b, '}');
     }
     qn_json_close(&b, ']');
-    reply(ex, &b);
+    qn_llama_reply(ex, &b);
 }
 
 void qn_route_llama_version(qn_exchange *ex)
@@ -104,7 +85,7 @@ void qn_route_llama_version(qn_exchange *ex)
     qn_json_open(&b, '{');
     qn_json_put_text(&b, "version", qn_version());
     qn_json_close(&b, '}');
-    reply(ex, &b);
+    qn_llama_reply(ex, &b);
 }
 
 void qn_route_llama_refused(qn_exchange *ex)
@@ -115,12 +96,8 @@ void qn_route_llama_refused(qn_exchange *ex)
                     "scales are not changed while requests run: POST /v1/adapters loads an adapter with a "
                     "scale, and a "
                     "request chooses one adapter by its field model");
-    else if (strcmp(ex->path, "/props") == 0)
+    else
         qn_api_fail(&error, 501, "not_supported", NULL,
                     "properties are not changed over HTTP: options of quern serve set them");
-    else
-        qn_api_fail(
-            &error, 501, "not_supported", NULL,
-            "slots have no caches of their own: POST /prompt-cache saves what is computed of all prompts");
     qn_exchange_fail(ex, &error);
 }

@@ -25,11 +25,15 @@ static const qn_route_about about_template = {.summary = "Tells the text that a 
 static const qn_route_about about_embedding = {
     .summary = "Computes vectors of texts", .route = QN_LLAMA_EMBEDDING, FIELDS};
 static const qn_route_about about_props = {.summary = "Tells defaults and limits"};
-static const qn_route_about about_slots = {.summary = "Tells how many sequences are busy"};
+static const qn_route_about about_slots = {.summary = "Tells how many sequences are busy",
+                                           .query = "fail_on_no_slot"};
+static const qn_route_about about_slot = {.summary = "Saves, restores or erases the sequence of a slot",
+                                          .route = QN_LLAMA_SLOT,
+                                          .query = "action",
+                                          FIELDS};
 static const qn_route_about about_version = {.summary = "Tells the version of the program"};
 static const qn_route_about about_adapters = {.summary = "Lists the adapters with the scales in force"};
-static const qn_route_about about_refused = {
-    .summary = "Is refused: the server has one cache and fixed settings", .status = 501};
+static const qn_route_about about_refused = {.summary = "Is refused: settings are fixed", .status = 501};
 
 static const qn_route routes[] = {
     {"POST", "/completion", qn_route_llama_completion, 0, 1, &about_completion, NULL},
@@ -41,7 +45,7 @@ static const qn_route routes[] = {
     {"GET", "/props", qn_route_llama_props, 0, 1, &about_props, NULL},
     {"POST", "/props", qn_route_llama_refused, 0, 0, &about_refused, NULL},
     {"GET", "/slots", qn_route_llama_slots, 0, 1, &about_slots, NULL},
-    {"POST", "/slots/", qn_route_llama_refused, 0, 0, &about_refused, NULL},
+    {"POST", "/slots/{id_slot}", qn_route_llama_slot_action, 0, 1, &about_slot, NULL},
     {"GET", "/lora-adapters", qn_route_llama_adapters, 0, 1, &about_adapters, NULL},
     {"POST", "/lora-adapters", qn_route_llama_refused, 0, 0, &about_refused, NULL},
     {"GET", "/version", qn_route_llama_version, 0, 0, &about_version, NULL},

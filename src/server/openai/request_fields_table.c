@@ -131,7 +131,7 @@ const qn_field qn_api_request_fields[] = {
      "has no effect; it would only change the speed"},
     {"prompt_cache_key", DECIDE, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
     {"prompt_cache_options", DECIDE, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
-    {"id_slot", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: all requests share one cache"},
+    {"id_slot", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_slot, NULL, NULL},
     {"keep_alive", ALL, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: the model stays loaded"},
 
     {"guided_decoding_backend", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: there is one"},

@@ -209,6 +209,22 @@ int qn_field_read_ping(qn_api_request *r, const json_t *value, const qn_api_requ
     return 0;
 }
 
+/* -1: the server chooses. */
+int qn_field_read_slot(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
+                       qn_api_error *error)
+{
+    const json_int_t id = json_integer_value(value);
+    if (!limits->n_slots) {
+        qn_api_request_warn(r, "id_slot", "has no effect: all requests share one cache");
+        return r->warnings.status == QN_OK ? 0 : qn_api_fail_status(error, r->warnings.status);
+    }
+    if (!json_is_integer(value) || id < -1 || id >= limits->n_slots)
+        return qn_api_fail(error, 400, "invalid_value", "id_slot",
+                           "id_slot must be an integer from -1 to %lld", (long long)limits->n_slots - 1);
+    r->slot = id;
+    return 0;
+}
+
 /* The number of likeliest tokens to report; 0: that of the token alone. */
 int qn_field_read_completion_logprobs(qn_api_request *r, const json_t *value,
                                       const qn_api_request_limits *limits, qn_api_error *error)

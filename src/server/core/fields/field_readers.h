@@ -13,9 +13,10 @@ int qn_api_request_check_tools(const json_t *tools, qn_api_error *error);
 
 qn_field_fn qn_field_read_max_tokens, qn_field_read_max_tokens_of_text, qn_field_read_n_predict,
     qn_field_read_max_completion_tokens, qn_field_read_stop, qn_field_read_stop_ids, qn_field_read_logit_bias,
-    qn_field_read_seed, qn_field_read_stream_options, qn_field_read_ping, qn_field_read_tools,
-    qn_field_read_parallel_calls, qn_field_read_completion_logprobs, qn_field_read_template_kwargs,
-    qn_field_read_effort, qn_field_read_reasoning_format, qn_field_read_truncation, qn_field_read_encoding;
+    qn_field_read_seed, qn_field_read_stream_options, qn_field_read_ping, qn_field_read_slot,
+    qn_field_read_tools, qn_field_read_parallel_calls, qn_field_read_completion_logprobs,
+    qn_field_read_template_kwargs, qn_field_read_effort, qn_field_read_reasoning_format,
+    qn_field_read_truncation, qn_field_read_encoding;
 /* Adds the bias of a token, -100 to 100 or -INFINITY. Returns 0, or the HTTP status of a refusal. */
 int qn_field_add_bias(qn_api_request *r, int64_t id, double bias, int64_t vocab_size, qn_api_error *error);
 /* "123" -> 123; -1 for anything else. */

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "server/admin/folder.h"
+#include "server/core/folder.h"
 
 static char top[64];
 

@@ -1,4 +1,4 @@
-#include "server/admin/folder.h"
+#include "server/core/folder.h"
 
 #include <dirent.h>
 #include <errno.h>

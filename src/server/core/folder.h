@@ -2,8 +2,8 @@
  *
  * Invariant: what is found lies in the folder after all symbolic links are followed, the entries of a folder that is
  * found too. Any thread. */
-#ifndef QN_SERVER_ADMIN_FOLDER_H
-#define QN_SERVER_ADMIN_FOLDER_H
+#ifndef QN_SERVER_CORE_FOLDER_H
+#define QN_SERVER_CORE_FOLDER_H
 
 #include "server/http/api_error.h"
 
