@@ -11,7 +11,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CONTEXT = {"messages": [{"role": "user", "content": "hi"}], "s": "text", "n": None, "i": 3, "d": {"a": 1,
          "b c": "x/y é"},
-           "l": [["k", 1], ["a b", "&"]]}
+           "l": [["k", 1], ["a b", "&"]],
+           "wide": {"a": 2**63, "b": [-2**63 - 1, 2**64 - 1, 10**30, "9" * 30, 1.5], "c": {"d": -10**40}}}
 MESSAGES = ["messages[9].role", "messages[-2].x", "messages[1.5].x", "messages['x'].y", "s[99].x", "s.nope.x", "n.x.y",
             "n[0].x", "i[0].x", "d[5].x", "d[None].x", "d['q'].x", "d.q.x", "nope.x", "nope[0]", "d[(1, 'a')].x",
             "messages[True].x", "l[0][2].x"]
@@ -31,6 +32,22 @@ BLOCKS = ["{% block a %}x{% endblock %}{{ self.a() }}", "{{ self.a() }}{% block 
           "{% block a %}{{ s }}{% endblock %}{% block a %}2{% endblock %}", "{{ self is defined }}",
           "{{ self.nope is defined }}",
           "{% macro m() %}{{ 1 }}{% endmacro %}{% block a %}{{ i }}{% endblock %}{{ m() }}"]
+
+
+# Integers beyond 64 bits that come with the data.
+WIDE = ["wide", "wide.a", "wide.b[0]", "wide.b[2]|string", "wide.b|tojson", "wide|tojson(indent=2)", "wide.c.d + 1",
+        "wide.a - 1", "wide.a == 9223372036854775808", "wide.a is integer", "wide.a is number", "wide.a is string",
+        "wide.a is float", "wide.a is mapping", "wide.a is sequence", "wide.a is iterable", "wide.b|first",
+        "-wide.b[0]", "wide.b[0]|abs", "wide.a|int", "wide.a|float", "wide.a ~ '!'", "'%d' % wide.a",
+        "'{:,}'.format(wide.a)", "'%s|%x' % (wide.a, wide.a)", "wide.a in wide.b", "wide.b[:3]|sort",
+        "wide.b[:3]|sum", "wide.b[:3]|max", "wide.c.items()|list", "wide.c|pprint", "wide.a|length", "wide.a[0]",
+        "wide.a.b.c", "{wide.a: 1}", "wide.b|join(', ')", "wide.a if wide.a else 0", "wide.b|map('string')|list",
+        "wide.b[wide.a]", "wide.a|round",
+        "'{:_x}|{:#X}|{:b}|{:+,d}|{:n}'.format(wide.c.d, wide.a, wide.a, wide.b[2], wide.a)",
+        "'{:,x}'.format(wide.a)", "'{:>40}|{:040d}|{:.3f}|{:e}'.format(wide.a, wide.a, wide.a, wide.c.d)",
+        "'%X|%#o|%.3f' % (wide.a, wide.a, wide.a)", "'{:_x}|{:_b}|{:#_x}|{:,}'.format(1234567, 99, 1048575, 1234567)",
+        "wide.a|default(3)", "wide.a // 10**10", "wide.a % 1000", "wide.a / 2", "wide.c.d < 0", "'x' * wide.a",
+        "range(wide.a)", "[1] * wide.b[0]", "wide.a|upper", "'%f' % 10**400", "'{:f}'.format(10**400)"]
 
 
 def value(r, depth):
@@ -105,7 +122,7 @@ def main():
         "2**70 and 1", "not 2**70", "(2**70)|round", "2**70 // 0", "2**70 % 0", "2**70 / 0", "10**400 / 3",
         "10**400 * 1.0",
         "2**-70", "(2**70)**-1", "[1][2**70]", "'x' * 2 ~ 2**65", "2**64 - 2**64 + 5")]
-    templates += BLOCKS + list(pretty(n, n))
+    templates += BLOCKS + list(pretty(n, n)) + ["{{ %s }}" % t for t in WIDE]
     cases = []
     for t in templates:
         try:

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json/json.h"
+#include "base/json/json_value.h"
 #include "base/mem.h"
 #include "constrain/json/any.h"
 #include "constrain/tools_parts.h"
@@ -227,7 +228,8 @@ static qn_status read_tool(qn_tools *k, const qn_constraint_source *s, const jso
     if (!parameters || json_is_null(parameters)) return qn_any_object(&k->c->program, &t->arguments);
     int32_t value;
     qn_buf text = {0};
-    qn_status status = qn_json_write(&text, parameters, JSON_COMPACT | JSON_ENCODE_ANY);
+    qn_json_write_value(&text, parameters);
+    qn_status status = text.status;
     if (status == QN_OK) status = qn_constraint_compile_schema(k->c, text.data, text.length, &value);
     if (status == QN_OK) status = objects_of(&k->c->program, value, &t->arguments);
     if (status == QN_OK) t->parameters = parameters;
@@ -261,7 +263,7 @@ qn_status qn_tools_compile(qn_constraint *c, const qn_constraint_source *s, uint
     qn_tools k = {.c = c, .f = s->tools.format.calls};
     json_t *list;
     if (!k.f) return qn_fail(QN_E_UNSUPPORTED, "tools: the model's template shows no format of calls");
-    QN_TRY(qn_json_parse("tools", s->text, s->n, &list));
+    QN_TRY(qn_json_parse_exact("tools", s->text, s->n, &list));
     qn_status status = compile(&k, s, list, node);
     qn_free(k.tools);
     qn_free(k.parts);

@@ -9,6 +9,7 @@
 #include "backend/mlx_lm/mlx_lm_parts.h"
 #include "base/clock.h"
 #include "base/json/json.h"
+#include "base/json/json_value.h"
 #include "base/mem.h"
 
 enum { TICK_MS = 50, READY_S = 60, STOP_S = 20 };
@@ -117,17 +118,15 @@ static void break_off(mlx_model *m, const char *why)
 
 /* ---- what it is asked ---------------------------------------------------------------------------------- */
 
-static int put_piece(const char *piece, size_t n, void *child)
-{
-    return qn_child_write(child, piece, n) == QN_OK ? 0 : -1;
-}
-
 static qn_status send(mlx_model *m, json_t *request)
 {
-    if (json_dump_callback(request, put_piece, m->child,
-                           JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9)))
-        return qn_fail_nomem(json_object_size(request));
-    return qn_child_write(m->child, "\n", 1);
+    qn_buf line = {0};
+    qn_json_write_value(&line, request);
+    qn_buf_putc(&line, '\n');
+    const qn_status status =
+        line.status == QN_OK ? qn_child_write(m->child, line.data, line.length) : line.status;
+    qn_buf_free(&line);
+    return status;
 }
 
 static qn_status ask_load(mlx_model *m)

@@ -1,6 +1,7 @@
 #include "base/json/json.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,9 +28,11 @@ size_t qn_json_cost(const char *text, size_t n)
 {
     /* Of jansson 2.14 with glibc: a value 24 to 48 bytes and its place in an array, which doubles; a member a node of
      * a table with its key; an object a table of 8 places, and 16 more for each member. */
-    enum { OBJECT = 400, ARRAY = 200, ELEMENT = 56, MEMBER = 112, TEXT = 48 };
-    size_t cost = OBJECT;
+    enum { OBJECT = 400, ARRAY = 200, ELEMENT = 56, MEMBER = 112, TEXT = 48, DIGITS_64_BITS = 19 };
+    size_t cost = OBJECT, n_digits = 0, n_exact = 0;
     for (size_t i = 0; i < n; i++) {
+        n_digits = text[i] >= '0' && text[i] <= '9' ? n_digits + 1 : 0;
+        if (n_digits == DIGITS_64_BITS) n_exact++;
         switch (text[i]) {
         case '"':
             cost += TEXT;
@@ -52,7 +55,8 @@ size_t qn_json_cost(const char *text, size_t n)
             break;
         }
     }
-    return cost + n;
+    /* Integers beyond 64 bits: the text is read twice, each of them becomes an array with a text. */
+    return (cost + n) * (n_exact ? 2 : 1) + n_exact * (ARRAY + TEXT);
 }
 
 /* ---- watching for the end of memory -------------------------------------------------------------------- */
@@ -88,9 +92,14 @@ static int beyond_int64(const char *digits, size_t n, int negative)
            (n == 19 && memcmp(digits, negative ? "9223372036854775808" : "9223372036854775807", 19) > 0);
 }
 
-/* A copy of a JSON text in which integers that jansson has no type for are written as real numbers: Python
- * writes int(1e30) into tokenizer_config.json as 31 digits. NULL: out of memory. */
-static char *widen_integers(const char *text, size_t n, size_t *out_n)
+typedef enum {
+    AS_REALS,  /* Python writes int(1e30) into tokenizer_config.json as 31 digits */
+    AS_ROUND,  /* a small real number of as many bytes: no value is too large, no column moves */
+    AS_STRINGS /* digits and sign in quotes */
+} spelling;
+
+/* A copy of a JSON text in which integers that jansson has no type for are spelled otherwise. NULL: out of memory. */
+static char *respell_integers(const char *text, size_t n, spelling as, size_t *out_n, size_t *digits_max)
 {
     char *copy = qn_alloc(n + n / 9 + 3), *to = copy; /* two bytes for each 19 or more */
     if (!copy) return NULL;
@@ -105,39 +114,129 @@ static char *widen_integers(const char *text, size_t n, size_t *out_n)
                 i++;
             if (i == begin) i++;
         }
-        memcpy(to, text + begin, i - begin);
-        to += i - begin;
         int negative = text[begin] == '-';
         size_t first = begin + (size_t)negative, digits = first;
         while (digits < i && text[digits] >= '0' && text[digits] <= '9') digits++;
-        if (digits == i && beyond_int64(text + first, digits - first, negative)) {
+        const int respell = digits == i && beyond_int64(text + first, digits - first, negative);
+        if (respell && digits - first > *digits_max) *digits_max = digits - first;
+        if (respell && as == AS_STRINGS) *to++ = '"';
+        memcpy(to, text + begin, i - begin);
+        to += i - begin;
+        if (respell && as == AS_STRINGS) *to++ = '"';
+        if (respell && as == AS_REALS) {
             memcpy(to, "e0", 2);
             to += 2;
+        }
+        if (respell && as == AS_ROUND && text[first] != '0') {
+            char *number = to - (digits - first);
+            memset(number, '0', digits - first);
+            number[1] = '.';
         }
     }
     *out_n = (size_t)(to - copy);
     return copy;
 }
 
-static json_t *load(const char *text, size_t n, size_t flags, json_error_t *error)
+/* Loads the text with integers beyond 64 bits spelled otherwise. */
+static json_t *load_respelled(const char *text, size_t n, spelling as, size_t flags, json_error_t *error)
+{
+    size_t respelled_n, digits_max = 0;
+    char *respelled = respell_integers(text, n, as, &respelled_n, &digits_max);
+    json_t *value = NULL;
+    if (!respelled)
+        ran_out = 1;
+    else if (as != AS_REALS && digits_max > QN_JSON_DIGITS_MAX)
+        snprintf(error->text, sizeof error->text - 1, "an integer has more than %d digits",
+                 QN_JSON_DIGITS_MAX);
+    else
+        value = json_loadb(respelled, respelled_n, flags, error);
+    qn_free(respelled);
+    return value;
+}
+
+/* The second element begins with a byte that no UTF-8 has. */
+static const char exact_mark = '\xff';
+
+static json_t *make_exact(const json_t *digits)
+{
+    char text[QN_JSON_DIGITS_MAX + 2] = {exact_mark};
+    const size_t n = json_string_length(digits);
+    memcpy(text + 1, json_string_value(digits), n);
+    json_t *pair = json_array();
+    const int failed = json_array_append_new(pair, json_null()) ||
+                       json_array_append_new(pair, json_stringn_nocheck(text, n + 1));
+    if (!failed) return pair;
+    ran_out = 1;
+    json_decref(pair);
+    return NULL;
+}
+
+const char *qn_json_digits(const json_t *value)
+{
+    const char *text = json_array_size(value) == 2 ? json_string_value(json_array_get(value, 1)) : NULL;
+    return text && text[0] == exact_mark ? text + 1 : NULL;
+}
+
+static int is_exact(const json_t *value, const json_t *quoted)
+{
+    return json_is_real(value) && json_is_string(quoted);
+}
+
+/* Two trees of one text, the second with strings for integers beyond 64 bits: these become exact in the first one.
+ * The caller has looked at the roots. */
+static void set_exact(json_t *value, const json_t *quoted)
+{
+    json_t *each;
+    size_t i;
+    for (void *at = json_object_iter(value); at; at = json_object_iter_next(value, at)) {
+        const json_t *other =
+            json_object_getn(quoted, json_object_iter_key(at), json_object_iter_key_len(at));
+        each = json_object_iter_value(at);
+        if (!is_exact(each, other))
+            set_exact(each, other);
+        else if (!(each = make_exact(other)) || json_object_iter_set_new(value, at, each))
+            ran_out = 1;
+    }
+    json_array_foreach(value, i, each)
+    {
+        const json_t *other = json_array_get(quoted, i);
+        if (!is_exact(each, other))
+            set_exact(each, other);
+        else if (!(each = make_exact(other)) || json_array_set_new(value, i, each))
+            ran_out = 1;
+    }
+}
+
+static json_t *load_exact(const char *text, size_t n, size_t flags, json_error_t *error)
+{
+    /* This first tree holds that the text is JSON: a string may stand where a number may not. */
+    json_t *value = load_respelled(text, n, AS_ROUND, flags, error);
+    json_t *quoted = value ? load_respelled(text, n, AS_STRINGS, flags, error) : NULL;
+    if (quoted && is_exact(value, quoted)) {
+        json_decref(value);
+        value = make_exact(quoted);
+    } else if (quoted) {
+        set_exact(value, quoted);
+    } else {
+        json_decref(value);
+        value = NULL;
+    }
+    json_decref(quoted);
+    return value;
+}
+
+static json_t *load(const char *text, size_t n, int exact, size_t flags, json_error_t *error)
 {
     flags |= JSON_DECODE_ANY | JSON_ALLOW_NUL;
     json_t *value = json_loadb(text, n, flags, error);
     if (value || json_error_code(error) != json_error_numeric_overflow) return value;
-    size_t wide_n;
-    char *wide = widen_integers(text, n, &wide_n);
-    if (!wide) {
-        ran_out = 1;
-        return NULL;
-    }
-    value = json_loadb(wide, wide_n, flags, error);
-    qn_free(wide);
-    return value;
+    return exact ? load_exact(text, n, flags, error) : load_respelled(text, n, AS_REALS, flags, error);
 }
 
-/* with_lines: messages say in which line of the text. */
-static qn_status parse(const char *what, const char *text, size_t n, size_t flags, int with_lines,
-                       json_t **out)
+enum { EXACT = 1, ONE_LINE = 2 /* messages do not say in which line of the text */ };
+
+/* flags are jansson's, ways those above. */
+static qn_status parse(const char *what, const char *text, size_t n, size_t flags, int ways, json_t **out)
 {
     if (!qn_json_depth_ok(text, n, QN_JSON_DEPTH_MAX))
         return qn_fail(QN_E_FORMAT, "%s: JSON nested deeper than %d", what, QN_JSON_DEPTH_MAX);
@@ -149,13 +248,13 @@ static qn_status parse(const char *what, const char *text, size_t n, size_t flag
     ran_out = 0;
     json_error_t error = {0}; /* jansson leaves its code as it is when memory is out */
     is_reading = 1;
-    json_t *value = load(text, n, flags, &error);
+    json_t *value = load(text, n, ways & EXACT, flags, &error);
     is_reading = 0;
     if (ran_out || (!value && json_error_code(&error) == json_error_out_of_memory)) {
         json_decref(value);
         return qn_fail(QN_E_NOMEM, "%s: out of memory", what);
     }
-    if (!value && with_lines)
+    if (!value && !(ways & ONE_LINE))
         return qn_fail(QN_E_FORMAT, "%s: line %d column %d: %s", what, error.line, error.column, error.text);
     if (!value) return qn_fail(QN_E_FORMAT, "%s: column %d: %s", what, error.column, error.text);
     *out = value;
@@ -164,7 +263,12 @@ static qn_status parse(const char *what, const char *text, size_t n, size_t flag
 
 qn_status qn_json_parse(const char *what, const char *text, size_t n, json_t **out)
 {
-    return parse(what, text, n, JSON_REJECT_DUPLICATES, 1, out);
+    return parse(what, text, n, JSON_REJECT_DUPLICATES, 0, out);
+}
+
+qn_status qn_json_parse_exact(const char *what, const char *text, size_t n, json_t **out)
+{
+    return parse(what, text, n, JSON_REJECT_DUPLICATES, EXACT, out);
 }
 
 /* The length of a bare word of Python's at text[0..n); 0: there is none. */
@@ -234,12 +338,12 @@ void qn_json_unquote_python(char *text)
 
 qn_status qn_json_parse_lenient(const char *what, const char *text, size_t n, json_t **out)
 {
-    return parse(what, text, n, 0, 1, out);
+    return parse(what, text, n, 0, EXACT, out);
 }
 
 qn_status qn_json_parse_line(const char *what, const char *text, size_t n, json_t **out)
 {
-    return parse(what, text, n, JSON_REJECT_DUPLICATES, 0, out);
+    return parse(what, text, n, JSON_REJECT_DUPLICATES, EXACT | ONE_LINE, out);
 }
 
 static int append(const char *piece, size_t n, void *user)

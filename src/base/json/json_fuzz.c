@@ -5,6 +5,7 @@
 
 #include "base/buf.h"
 #include "base/json/json.h"
+#include "base/json/json_value.h"
 #include "base/utf8.h"
 
 static int get_depth(const json_t *value)
@@ -44,6 +45,25 @@ static void parse(const char *text, size_t n)
     json_decref(value);
 }
 
+/* Exact integers: as much is accepted, but for numbers too large for a double, and what is written is what was read. */
+static void parse_exact(const char *text, size_t n)
+{
+    json_t *value = NULL, *again = NULL, *rounded = NULL;
+    const qn_status status = qn_json_parse_exact("fuzz", text, n, &value);
+    if (qn_json_parse("fuzz", text, n, &rounded) == QN_OK && status != QN_OK) abort();
+    json_decref(rounded);
+    if (status != QN_OK) return;
+    qn_buf written = {0};
+    qn_json_write_value(&written, value);
+    if (written.status != QN_OK ||
+        qn_json_parse_exact("again", written.data, written.length, &again) != QN_OK ||
+        !json_equal(value, again))
+        abort();
+    json_decref(again);
+    json_decref(value);
+    qn_buf_free(&written);
+}
+
 static void write_string(const char *text, size_t n)
 {
     qn_buf quoted = {0};
@@ -61,6 +81,7 @@ static void write_string(const char *text, size_t n)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     parse((const char *)data, size);
+    parse_exact((const char *)data, size);
     write_string((const char *)data, size);
     return 0;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/json/json.h"
+#include "base/json/json_value.h"
 #include "base/mem.h"
 
 static qn_status parse(const char *text, size_t n)
@@ -194,6 +195,77 @@ static void test_integers_beyond_64_bits(void **state)
     }
 }
 
+/* Read and written with all of their digits; what is no JSON for qn_json_parse is none here. */
+static void test_exact_integers(void **state)
+{
+    static const char *const texts[] = {
+        "9223372036854775808",
+        "-9223372036854775809",
+        "[9223372036854775807,-9223372036854775808,9223372036854775808,1.5,\"99999999999999999999\"]",
+        "{\"99999999999999999999\":{\"a\":[100000000000000000000000,[null,\"1\"]]},\"b\":\"\\\"\"}",
+    };
+    static const char *const bad[] = {
+        "{99999999999999999999:1}", "099999999999999999999",        "[99999999999999999999 1]",
+        "99999999999999999999\"\"", "[1e999,99999999999999999999]", "{\"a\":99999999999999999999,\"a\":1}",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        json_t *value = NULL;
+        qn_buf out = {0};
+        assert_int_equal(qn_json_parse_exact("x", texts[i], strlen(texts[i]), &value), QN_OK);
+        qn_json_write_value(&out, value);
+        assert_string_equal(out.data, texts[i]);
+        qn_buf_free(&out);
+        json_decref(value);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        json_t *value = NULL;
+        if (qn_json_parse_exact("x", bad[i], strlen(bad[i]), &value) != QN_E_FORMAT)
+            fail_msg("accepted: %s", bad[i]);
+    }
+    json_t *value = NULL;
+    static const char twice[] = "{\"a\":99999999999999999999,\"b\":1,\"a\":-88888888888888888888}";
+    assert_int_equal(qn_json_parse_lenient("x", twice, strlen(twice), &value), QN_OK);
+    assert_string_equal(qn_json_digits(json_object_get(value, "a")), "-88888888888888888888");
+    assert_null(qn_json_digits(json_object_get(value, "b")));
+    json_decref(value);
+}
+
+static void test_exact_integers_have_a_limit(void **state)
+{
+    char text[QN_JSON_DIGITS_MAX + 3];
+    json_t *value = NULL;
+    (void)state;
+    memset(text, '7', sizeof text);
+    text[0] = '[';
+    text[QN_JSON_DIGITS_MAX + 1] = ']';
+    assert_int_equal(qn_json_parse_exact("x", text, QN_JSON_DIGITS_MAX + 2, &value), QN_OK);
+    assert_int_equal(strlen(qn_json_digits(json_array_get(value, 0))), QN_JSON_DIGITS_MAX);
+    json_decref(value);
+    text[QN_JSON_DIGITS_MAX + 1] = '7';
+    text[QN_JSON_DIGITS_MAX + 2] = ']';
+    assert_int_equal(qn_json_parse_line("x", text, sizeof text, &value), QN_E_FORMAT);
+    assert_non_null(strstr(qn_last_error(), "an integer has more than 4300 digits"));
+}
+
+static void test_exact_integers_without_memory(void **state)
+{
+    static const char text[] = "{\"a\":[99999999999999999999,{\"b\":-99999999999999999999}]}";
+    const int64_t blocks = qn_mem_live_blocks();
+    qn_status status = QN_E_NOMEM;
+    (void)state;
+    for (int nth = 1; nth < 500 && status != QN_OK; nth++) {
+        json_t *value = NULL;
+        qn_mem_fail_nth(nth);
+        status = qn_json_parse_exact("x", text, strlen(text), &value);
+        qn_mem_fail_nth(0);
+        assert_true(status == QN_OK || status == QN_E_NOMEM);
+        json_decref(value);
+        assert_int_equal(qn_mem_live_blocks(), blocks);
+    }
+    assert_int_equal(status, QN_OK);
+}
+
 static void test_messages(void **state)
 {
     assert_int_equal(parse("{\n \"a\": tru }", 13), QN_E_FORMAT);
@@ -265,6 +337,9 @@ int main(void)
         cmocka_unit_test(test_python_words_back),
         cmocka_unit_test(test_nul_is_refused),
         cmocka_unit_test(test_integers_beyond_64_bits),
+        cmocka_unit_test(test_exact_integers),
+        cmocka_unit_test(test_exact_integers_have_a_limit),
+        cmocka_unit_test(test_exact_integers_without_memory),
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_depth),
         cmocka_unit_test(test_written_when_memory_runs_out),

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/c_locale.h"
+#include "base/json/json.h"
 #include "base/json/json_write.h"
 
 /* The shortest decimal that reads as the number, spelled as one that is no integer. */
@@ -39,6 +40,10 @@ static void put(qn_buf *b, const json_t *value)
         qn_buf_putc(b, '}');
         return;
     case JSON_ARRAY:
+        if (qn_json_digits(value)) {
+            qn_buf_puts(b, qn_json_digits(value));
+            return;
+        }
         qn_buf_putc(b, '[');
         json_array_foreach(value, i, each)
         {

@@ -7,7 +7,7 @@
 
 #include "base/buf.h"
 
-/* Appends the value, which qn_json_parse gave, so its depth is bounded. The buffer keeps the first failure. */
+/* Appends the value, which a parser of json.h gave, so its depth is bounded; exact integers with all digits. The buffer keeps the first failure. */
 void qn_json_write_value(qn_buf *b, const json_t *value);
 
 #endif

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/json/json.h"
+#include "base/json/json_value.h"
 #include "base/mem.h"
 #include "base/status.h"
 #include "cli/term/input.h"
@@ -72,7 +73,8 @@ static qn_status take_member(const qn_prompt_list *l, qn_prompt_line *p, const c
         p->text = json_string_value(value);
         p->n_bytes = json_string_length(value);
     } else if (strcmp(key, "messages") == 0 && json_is_array(value)) {
-        return qn_json_write(&p->messages, value, JSON_COMPACT | JSON_ENCODE_ANY);
+        qn_json_write_value(&p->messages, value);
+        return p->messages.status;
     } else if (strcmp(key, "ids") == 0 && json_is_array(value)) {
         int32_t *ids = NULL;
         qn_status status = read_ids(l, p->line, value, &ids, &p->ids.n_ids);
@@ -104,7 +106,7 @@ static qn_status add_json(qn_prompt_list *l, size_t *capacity, const char *text,
     QN_TRY(grow(l, capacity));
     qn_prompt_line *p = &l->lines[l->n++];
     *p = (qn_prompt_line){.line = line};
-    QN_TRY(qn_json_parse(what, text, n, &p->json));
+    QN_TRY(qn_json_parse_exact(what, text, n, &p->json));
     if (!json_is_object(p->json)) return qn_fail(QN_E_FORMAT, "%s: it is not a JSON object", what);
     json_object_foreach(p->json, key, value) QN_TRY(take_member(l, p, key, value));
     int given = !!p->text + !!p->ids.ids + !!p->messages.length;

@@ -86,7 +86,7 @@ qn_status qn_input_json(const char *path, json_t **out)
 {
     qn_buf text = {0};
     qn_status status = qn_input_read(path, &text);
-    if (status == QN_OK) status = qn_json_parse(get_name(path), text.data, text.length, out);
+    if (status == QN_OK) status = qn_json_parse_exact(get_name(path), text.data, text.length, out);
     qn_buf_free(&text);
     return status;
 }

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/json/json.h"
+#include "base/json/json_value.h"
 #include "base/json/json_write.h"
 #include "base/json/partial_json.h"
 #include "base/mem.h"
@@ -138,7 +139,7 @@ void qn_write_json(qn_buf *out, const json_t *value)
     if (!value)
         qn_buf_puts(out, "null");
     else
-        qn_json_write(out, value, JSON_COMPACT | JSON_ENCODE_ANY);
+        qn_json_write_value(out, value);
 }
 
 void qn_write_value(qn_buf *out, const char *key, const json_t *value)

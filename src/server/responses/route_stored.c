@@ -66,7 +66,7 @@ static void mend(qn_task *t)
     char id[QN_STORED_ID_MAX], owner[QN_ARCHIVE_OWNER_MAX];
     json_t *response = NULL;
     if (!strstr(t->answer.data, "\"in_progress\"")) return; /* most are not even parsed */
-    qn_status status = qn_json_parse("a stored response", t->answer.data, t->answer.length, &response);
+    qn_status status = qn_json_parse_exact("a stored response", t->answer.data, t->answer.length, &response);
     const char *state = json_string_value(json_object_get(response, "status"));
     if (status == QN_OK && state && strcmp(state, "in_progress") == 0) {
         qn_exchange_segment(t->ex, "response_id", id, sizeof id);
@@ -143,7 +143,7 @@ static void cancel_ended(qn_task *t)
     json_t *response = NULL;
     qn_status status = load(t, &t->answer, NULL);
     if (status != QN_OK) return;
-    status = qn_json_parse("a stored response", t->answer.data, t->answer.length, &response);
+    status = qn_json_parse_exact("a stored response", t->answer.data, t->answer.length, &response);
     const char *state = json_string_value(json_object_get(response, "status"));
     if (status != QN_OK)
         fail(t, status);
@@ -227,7 +227,7 @@ static void list_items(qn_task *t)
         return;
     qn_status status = load(t, &object, &more);
     if (status == QN_OK) {
-        status = qn_json_parse("a stored input", more.data, more.length, &items);
+        status = qn_json_parse_exact("a stored input", more.data, more.length, &items);
         if (status != QN_OK)
             fail(t, status);
         else

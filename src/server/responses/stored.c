@@ -40,8 +40,9 @@ int qn_response_load_history(const qn_server *s, qn_api_request *r, qn_api_error
     if (!r->previous_id) return 0;
     qn_server_owner(s, r->key, owner);
     qn_status status = qn_archive_get(s->archive, QN_STORED_RESPONSE, r->previous_id, owner, &object, &more);
-    if (status == QN_OK) status = qn_json_parse("a stored response", object.data, object.length, &response);
-    if (status == QN_OK) status = qn_json_parse("a stored input", more.data, more.length, &items);
+    if (status == QN_OK)
+        status = qn_json_parse_exact("a stored response", object.data, object.length, &response);
+    if (status == QN_OK) status = qn_json_parse_exact("a stored input", more.data, more.length, &items);
     if (status != QN_OK) {
         refused = qn_api_fail_status(error, status);
         if (status == QN_E_NOT_FOUND) error->code = "previous_response_not_found";
@@ -160,7 +161,8 @@ qn_status qn_response_mend(qn_archive *archive, const char *id, const char *owne
     qn_buf object = {0}, more = {0}, out = {0};
     json_t *response = NULL;
     qn_status status = qn_archive_get(archive, QN_STORED_RESPONSE, id, owner, &object, &more);
-    if (status == QN_OK) status = qn_json_parse("a stored response", object.data, object.length, &response);
+    if (status == QN_OK)
+        status = qn_json_parse_exact("a stored response", object.data, object.length, &response);
     if (status == QN_OK &&
         (json_object_set_new(response, "status", json_string("failed")) ||
          json_object_set_new(response, "error",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json/json.h"
+#include "base/json/json_value.h"
 #include "base/mem.h"
 
 /* Arguments stand in a conversation, which must not become too deep for the reader of JSON. */
@@ -92,7 +93,8 @@ static qn_status put_arguments_text(json_t *function, const json_t *read)
     const json_t *given = json_object_get(function, "arguments");
     if (json_is_string(given) && !is_blank(json_string_value(given), json_string_length(given))) return QN_OK;
     qn_buf text = {0};
-    qn_status status = qn_json_write(&text, read, JSON_ENCODE_ANY | JSON_COMPACT);
+    qn_json_write_value(&text, read);
+    qn_status status = text.status;
     if (status == QN_OK) status = put_text(function, "arguments", text.data, text.length);
     qn_buf_free(&text);
     return status;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/json/json.h"
+#include "base/json/json_value.h"
 #include "base/mem.h"
 #include "base/utf8.h"
 
@@ -11,7 +12,7 @@
 
 static qn_status parse(const char *name, const char *text, json_t **out)
 {
-    return text ? qn_json_parse(name, text, strlen(text), out) : QN_OK;
+    return text ? qn_json_parse_exact(name, text, strlen(text), out) : QN_OK;
 }
 
 static qn_status parse_rest(const char *tools_json, const char *variables_json, qn_conversation *c)
@@ -125,7 +126,8 @@ qn_status qn_conversation_request(const qn_conversation *c, int continue_final, 
 
 qn_status qn_conversation_write(const qn_conversation *c, qn_buf *out)
 {
-    return qn_json_write(out, c->messages, JSON_COMPACT);
+    qn_json_write_value(out, c->messages);
+    return out->status;
 }
 
 void qn_conversation_drop(qn_conversation *c)

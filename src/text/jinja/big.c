@@ -290,3 +290,33 @@ void qn_jbig_write(qn_jbuild *b, const big *a, int user)
     const size_t n = put_digits(a, text);
     qn_jbuild_bytes(b, text, n, user);
 }
+
+qn_status qn_jbig_digits(qn_jheap *h, const big *a, int base, char **out)
+{
+    const size_t size = (size_t)a->n * (base == 2 ? 30 : BASE_DIGITS + 1) + 2; /* a limb has 30 bits */
+    big rest = {0};
+    char *digits = qn_jheap_alloc(h, size, 1);
+    size_t n = 0;
+    if (!digits) return h->status;
+    QN_TRY(make(h, a->n, &rest));
+    QN_TRY(qn_jheap_step(h, (uint64_t)a->n * size / 32));
+    memcpy(rest.limbs, a->limbs, a->n * sizeof *a->limbs);
+    do {
+        uint64_t digit = 0;
+        for (uint32_t i = rest.n; i-- > 0;) {
+            digit = digit * BASE + rest.limbs[i];
+            rest.limbs[i] = (uint32_t)(digit / (uint32_t)base);
+            digit %= (uint32_t)base;
+        }
+        digits[n++] = "0123456789abcdef"[digit];
+        trim(&rest);
+    } while (rest.n);
+    for (size_t i = 0; i < n / 2; i++) {
+        const char c = digits[i];
+        digits[i] = digits[n - 1 - i];
+        digits[n - 1 - i] = c;
+    }
+    digits[n] = 0;
+    *out = digits;
+    return QN_OK;
+}

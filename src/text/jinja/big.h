@@ -20,6 +20,8 @@ qn_status qn_jbig_parse(qn_jheap *h, const char *digits, size_t n, int base, int
 int qn_jbig_compare(qn_jvalue a, qn_jvalue b);
 /* The nearest double; infinite beyond its range. */
 double qn_jbig_double(const struct qn_jbig *a);
+/* The digits of |a| in base 2, 8, 10 or 16, ended by a NUL; they live as long as the heap. */
+qn_status qn_jbig_digits(qn_jheap *h, const struct qn_jbig *a, int base, char **out);
 void qn_jbig_write(qn_jbuild *b, const struct qn_jbig *a, int user);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "text/jinja/big.h"
 #include "text/jinja/run.h"
 
 enum { WIDTH_MAX = 10000, PRECISION_MAX = 100, NUMBER_TEXT_MAX = 512 };
@@ -31,25 +32,46 @@ static void write_padded(qn_jbuild *b, const field *f, const qn_jstring *s, int 
     if (align != '=') qn_jbuild_fill(b, fill, missing - left, 0);
 }
 
-/* Puts separators between groups of three digits of the whole part. */
-static void group_digits(char *text, size_t size, char separator)
+/* Puts separators between groups of digits of the whole part. */
+static void group_digits(char *text, size_t size, char separator, size_t n_group)
 {
     size_t n = strlen(text), start = text[0] == '-' || text[0] == '+' || text[0] == ' ', digits = start;
-    while (digits < n && text[digits] >= '0' && text[digits] <= '9') digits++;
-    for (size_t at = digits; at > start + 3 && n + 1 < size;) {
-        at -= 3;
+    if (text[start] == '0' && text[start + 1] && strchr("xXob", text[start + 1])) digits = start += 2;
+    while (digits < n && ((text[digits] >= '0' && text[digits] <= '9') ||
+                          (n_group == 4 && strchr("abcdefABCDEF", text[digits]))))
+        digits++;
+    for (size_t at = digits; at > start + n_group && n + 1 < size;) {
+        at -= n_group;
         memmove(text + at + 1, text + at, n - at + 1);
         text[at] = separator;
         n++;
     }
 }
 
-static qn_status int_text(const field *f, qn_jvalue v, char *out, size_t size)
+/* Sign, prefix, zeros and separators around the digits of a size. */
+static void finish_int(const field *f, int negative, const char *digits, char *out, size_t size)
+{
+    const char *prefix = "";
+    if (f->alternate)
+        prefix = f->type == 'x'   ? "0x"
+                 : f->type == 'X' ? "0X"
+                 : f->type == 'o' ? "0o"
+                 : f->type == 'b' ? "0b"
+                                  : "";
+    const char *sign = negative ? "-" : f->sign == '+' ? "+" : f->sign == ' ' ? " " : "";
+    int zeros = f->precision > (int64_t)strlen(digits) ? (int)f->precision - (int)strlen(digits) : 0;
+    snprintf(out, size, "%s%s%.*s%s", sign, prefix, zeros,
+             "00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
+             "00000",
+             digits);
+    if (f->grouping) group_digits(out, size, f->grouping, f->type && strchr("xXob", f->type) ? 4 : 3);
+}
+
+static void int_text(const field *f, qn_jvalue v, char *out, size_t size)
 {
     uint64_t magnitude = v.i < 0 ? 0 - (uint64_t)v.i : (uint64_t)v.i;
     char digits[80];
     int n = 0;
-    const char *prefix = "";
     if (f->type == 'b') {
         for (uint64_t m = magnitude; m || !n; m >>= 1) digits[n++] = (char)('0' + (m & 1));
         for (int i = 0; i < n / 2; i++) {
@@ -65,23 +87,27 @@ static qn_status int_text(const field *f, qn_jvalue v, char *out, size_t size)
                                               : "%llu";
         snprintf(digits, sizeof digits, format, (unsigned long long)magnitude);
     }
-    if (f->alternate)
-        prefix = f->type == 'x'   ? "0x"
-                 : f->type == 'X' ? "0X"
-                 : f->type == 'o' ? "0o"
-                 : f->type == 'b' ? "0b"
-                                  : "";
-    const char *sign = v.i < 0 ? "-" : f->sign == '+' ? "+" : f->sign == ' ' ? " " : "";
-    int zeros = f->precision > (int64_t)strlen(digits) ? (int)f->precision - (int)strlen(digits) : 0;
-    snprintf(out, size, "%s%s%.*s%s", sign, prefix, zeros,
-             "00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
-             "00000",
-             digits);
-    if (f->grouping) group_digits(out, size, f->grouping);
+    finish_int(f, v.i < 0, digits, out, size);
+}
+
+/* An integer beyond 64 bits. *out lives as long as the heap. */
+static qn_status big_text(qn_jheap *h, const field *f, const struct qn_jbig *v, char **out)
+{
+    const int base = f->type == 'b' ? 2 : f->type == 'o' ? 8 : f->type == 'x' || f->type == 'X' ? 16 : 10;
+    char *digits;
+    QN_TRY(qn_jbig_digits(h, v, base, &digits));
+    for (char *c = digits; f->type == 'X' && *c; c++)
+        if (*c >= 'a') *c = (char)(*c - 'a' + 'A');
+    const size_t size = 2 * strlen(digits) + PRECISION_MAX + 8;
+    char *text = qn_jheap_alloc(h, size, 1);
+    if (!text) return h->status;
+    if (f->grouping) QN_TRY(qn_jheap_step(h, size * size / 64));
+    finish_int(f, v->negative, digits, text, size);
+    *out = text;
     return QN_OK;
 }
 
-static qn_status float_text(const field *f, double value, char *out, size_t size)
+static void float_text(const field *f, double value, char *out, size_t size)
 {
     char pattern[16];
     int precision = f->precision < 0 ? 6 : (int)f->precision, percent = f->type == '%';
@@ -99,23 +125,26 @@ static qn_status float_text(const field *f, double value, char *out, size_t size
             if (n + 1 < size) memcpy(out + n, "%", 2);
         }
     }
-    if (f->grouping) group_digits(out, size, f->grouping);
-    return QN_OK;
+    if (f->grouping) group_digits(out, size, f->grouping, 3);
 }
 
 static qn_status write_number_field(qn_jrun *r, qn_jbuild *b, field *f, qn_jvalue v)
 {
-    char text[NUMBER_TEXT_MAX];
+    char room[NUMBER_TEXT_MAX], *text = room;
+    const int whole = !f->type || strchr("dxXobn", f->type);
     if (f->precision > PRECISION_MAX)
         return qn_fail(QN_E_ARG, "a precision above %d is not supported", PRECISION_MAX);
-    if (v.kind == QN_J_BIG && (!f->type || f->type == 'd') && f->precision < 0 && !f->grouping) {
-        qn_jvalue text;
-        QN_TRY(qn_jstr(r, v, &text));
-        write_padded(b, f, text.s, 1);
-        return b->status;
+    if (f->grouping == ',' && f->type && strchr("xXobn", f->type))
+        return qn_fail(QN_E_ARG, "Cannot specify ',' with '%c'.", f->type);
+    if (whole && v.kind == QN_J_BIG) {
+        QN_TRY(big_text(&r->heap, f, v.big, &text));
+    } else if (whole && qn_jis_whole(v)) {
+        int_text(f, v, room, sizeof room);
+    } else {
+        const double value = qn_jvalue_double(v);
+        if (v.kind == QN_J_BIG && isinf(value)) return qn_fail(QN_E_ARG, "int too large to convert to float");
+        float_text(f, value, room, sizeof room);
     }
-    int whole = qn_jis_whole(v) && (!f->type || strchr("dxXobn", f->type));
-    QN_TRY(whole ? int_text(f, v, text, sizeof text) : float_text(f, qn_jvalue_double(v), text, sizeof text));
     qn_jstring s = {.data = text, .n = strlen(text), .user = v.user, .n_chars = -1};
     write_padded(b, f, &s, 1);
     return b->status;

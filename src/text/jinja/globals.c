@@ -13,6 +13,8 @@ static qn_status global_range(qn_jrun *r, qn_jvalue self, const qn_jargs *a, qn_
     QN_TRY(qn_jargs_bind(r, "range", a, "start stop step", 1, bound));
     for (int i = 0; i < 3; i++) {
         if (bound[i].kind == QN_J_UNDEFINED) return qn_jfail_undefined(bound[i]);
+        if (bound[i].kind == QN_J_BIG)
+            return qn_fail(QN_E_ARG, "Python int too large to convert to C ssize_t");
         if (bound[i].kind != QN_J_MISSING && !qn_jis_whole(bound[i]))
             return qn_fail(QN_E_ARG, "range: '%s' object cannot be interpreted as an integer",
                            qn_jvalue_type(bound[i]));

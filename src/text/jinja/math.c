@@ -235,6 +235,9 @@ qn_status qn_jbinary(qn_jrun *r, int op, qn_jvalue a, qn_jvalue b, qn_jvalue *ou
         if (b.kind == QN_J_STRING && qn_jis_whole(a)) return repeat_string(r, b.s, a.i, out);
         if (is_plain_list(a) && qn_jis_whole(b)) return repeat_list(r, a, b.i, out);
         if (is_plain_list(b) && qn_jis_whole(a)) return repeat_list(r, b, a.i, out);
+        if ((a.kind == QN_J_BIG && (b.kind == QN_J_STRING || is_plain_list(b))) ||
+            (b.kind == QN_J_BIG && (a.kind == QN_J_STRING || is_plain_list(a))))
+            return qn_fail(QN_E_ARG, "cannot fit 'int' into an index-sized integer");
     }
     return fail_types(op, a, b);
 }

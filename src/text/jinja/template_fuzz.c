@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     qn_rendered r = {0};
     json_t *context = NULL;
     if (qn_template_parse("fuzz", (const char *)data, n, &t) != QN_OK) return 0;
-    if (!end || qn_json_parse("fuzz", (const char *)end + 1, size - n - 1, &context) != QN_OK)
+    if (!end || qn_json_parse_exact("fuzz", (const char *)end + 1, size - n - 1, &context) != QN_OK)
         context = json_object();
     if (context) use_messages(context);
     if (context && qn_template_render(t, context, &o, &r) == QN_OK) check_result(&r);

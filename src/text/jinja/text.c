@@ -6,6 +6,7 @@
 #include <utf8proc.h>
 
 #include "base/c_locale.h"
+#include "base/json/json.h"
 #include "text/jinja/big.h"
 #include "text/jinja/run.h"
 
@@ -422,10 +423,21 @@ static qn_status list_from_json(qn_jrun *r, const json_t *json, int user, qn_jva
     return QN_OK;
 }
 
+static qn_status exact_from_json(qn_jrun *r, const char *digits, int user, qn_jvalue *out)
+{
+    const int negative = digits[0] == '-';
+    const size_t n = strlen(digits) - (size_t)negative;
+    grant(r, 8 + n);
+    QN_TRY(qn_jbig_parse(&r->heap, digits + negative, n, 10, user, out));
+    return negative ? qn_jbig_binary(&r->heap, '-', qn_jint(0, user), *out, out) : QN_OK;
+}
+
 qn_status qn_jfrom_json(qn_jrun *r, const json_t *json, int user, qn_jvalue *out)
 {
     qn_status status;
+    const char *digits = qn_json_digits(json);
     grant(r, 8 + json_string_length(json)); /* 0 for what is no string */
+    if (digits) return exact_from_json(r, digits, user, out);
     switch (json_typeof(json)) {
     case JSON_NULL:
         *out = qn_jnone();

@@ -71,7 +71,8 @@ static qn_status copy_call(const json_t *call, json_t **out)
     json_t *arguments = NULL, *inner = NULL, *copy = qn_json_copy(call);
     qn_status status = copy ? QN_OK : qn_fail_nomem(sizeof *copy);
     if (status == QN_OK && json_string_length(text))
-        status = qn_json_parse("arguments", json_string_value(text), json_string_length(text), &arguments);
+        status =
+            qn_json_parse_exact("arguments", json_string_value(text), json_string_length(text), &arguments);
     if (status == QN_OK && json_is_object(arguments)) {
         inner = function ? qn_json_copy(function) : json_incref(copy);
         if (!inner || json_object_set(inner, "arguments", arguments) ||

@@ -17,7 +17,7 @@ static const char *type_name(const json_t *value)
 {
     static const char *const names[] = {"an object", "an array",  "a string",  "an integer",
                                         "a number",  "a boolean", "a boolean", "null"};
-    return names[json_typeof(value)];
+    return qn_json_digits(value) ? "an integer beyond 64 bits" : names[json_typeof(value)];
 }
 
 static int fail_type(qn_api_error *error, const char *name, const char *wanted, const json_t *value)
@@ -59,6 +59,9 @@ static int read_field(const qn_field *f, const json_t *value, const qn_api_reque
                       qn_api_request *r, qn_api_error *error)
 {
     char *at = (char *)r + f->offset;
+    if (qn_json_digits(value) && f->kind != QN_FIELD_REFUSED)
+        return qn_api_fail(error, 400, "invalid_type", f->name, "%s must not be an integer beyond 64 bits",
+                           f->name);
     switch (f->kind) {
     case QN_FIELD_BOOL:
         if (!json_is_boolean(value)) return fail_type(error, f->name, "a boolean", value);
@@ -150,7 +153,7 @@ int qn_api_request_read_fields(const char *text, size_t n, const qn_field *table
     const int refused =
         text && qn_json_depth_ok(text, n, QN_JSON_DEPTH_MAX) ? qn_api_request_hold(out, cost, error) : 0;
     if (refused) return refused;
-    qn_status status = qn_json_parse("the body", text ? text : "", n, &out->body);
+    qn_status status = qn_json_parse_exact("the body", text ? text : "", n, &out->body);
     if (status != QN_OK) {
         qn_api_fail_status(error, status);
         if (status == QN_E_FORMAT) error->code = "invalid_json";
