@@ -437,6 +437,7 @@ static qn_status rule_ATTEND(const qn_prim_call *c, qn_shape *shape, qn_dtype *d
          "takes positions [R] and row_begin [S + 1]");
     NEED(!p->whole || p->window == 0 || !p->state,
          "over pages cannot both have a window and see whole sequences");
+    NEED(p->chunk >= 0 && (!p->whole || p->chunk == 0), "cannot both have chunks and see whole sequences");
     if (p->state) NEED(is_index(c, 5, 2), "takes a block table [S, blocks]");
     if (p->has_sinks)
         NEED(is_float(c->dtype[want - 1]) && c->shape[want - 1]->dim[0] == q->dim[1], "takes sinks [heads]");

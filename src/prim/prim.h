@@ -38,6 +38,8 @@ typedef struct {
         whole; /* 1: a row sees all rows of its sequence, those behind it too; with a window, which is for the
                        ragged form on the CPU alone, a row at p sees (p - window, p + window) */
     int64_t window; /* a row at p sees (p - window, p]; 0: no window */
+    int64_t
+        chunk; /* > 0: positions are chunks of so many, and a row sees nothing before its own; not with whole */
     float scale, softcap;
 } qn_params_attend;
 

@@ -148,10 +148,11 @@ static void draw_world(world *w)
                               .dtype = types[roll(n_types)]};
     w->spec.v_in_k = w->spec.v_dim <= dim && roll(4) == 0;
     w->p = (qn_params_attend){.window = roll(2) ? 1 + roll(80) : 0,
+                              .chunk = roll(3) ? 0 : 1 + roll(80),
                               .scale = 0.5f,
                               .softcap = roll(3) ? 0 : 2.5f,
                               .has_sinks = roll(3) == 0};
-    w->p.whole = !w->p.window && roll(4) == 0;
+    w->p.whole = !w->p.window && !w->p.chunk && roll(4) == 0;
     fill(w->sinks, w->heads);
     for (int32_t u = 0; u < UNITS; u++) w->free[w->n_free++] = u;
     for (int64_t i = UNITS - 1; i > 0; i--) {
@@ -161,9 +162,9 @@ static void draw_world(world *w)
         w->free[j] = kept;
     }
     snprintf(w->text, sizeof w->text,
-             "%d heads, %d of keys, %d and %d dimensions%s, %s, window %d, softcap %g%s%s", (int)w->heads,
-             (int)kv, (int)dim, (int)w->spec.v_dim, w->spec.v_in_k ? " in keys" : "",
-             qn_dtype_name(w->spec.dtype), (int)w->p.window, (double)w->p.softcap,
+             "%d heads, %d of keys, %d and %d dimensions%s, %s, window %d, chunk %d, softcap %g%s%s",
+             (int)w->heads, (int)kv, (int)dim, (int)w->spec.v_dim, w->spec.v_in_k ? " in keys" : "",
+             qn_dtype_name(w->spec.dtype), (int)w->p.window, (int)w->p.chunk, (double)w->p.softcap,
              w->p.has_sinks ? ", sinks" : "", w->p.whole ? ", whole" : "");
 }
 

@@ -33,6 +33,8 @@ static cache random_cache(qn_test_dice *d, int64_t i)
     c.a.out_stride = c.a.n_heads * kv->v_dim;
     c.a.position = c.n_tokens - c.n_rows;
     c.a.window = qn_test_roll(d, 2) ? 1 + qn_test_roll(d, 300) : 0;
+    c.a.chunk = qn_test_roll(d, 4) ? 0 : 1 + qn_test_roll(d, 300);
+    c.a.chunk_at = c.a.chunk ? qn_test_roll(d, c.a.chunk) : 0;
     c.a.scale = (float)(1 / sqrt((double)kv->head_dim));
     c.a.softcap = qn_test_roll(d, 2) ? 30.0f : 0;
     c.k = qn_test_sealed(qn_test_random_floats(d, c.n_tokens * kv->kv_heads * kv->head_dim, -2, 2));
@@ -84,10 +86,11 @@ static float *attended(const qn_kernels *k, const cache *c, int64_t n_rows, int6
 {
     float *out = qn_test_floats(c->n_rows * c->a.out_stride);
     void *scratch = attention_scratch(c);
-    qn_test_at(
-        "%s attend, %d heads of %d, head_dim %d, v_dim %d, type %d, %d tokens, window %d, tiles of %d x %d",
-        k->name, (int)c->a.n_heads, (int)c->group, (int)c->a.kv.head_dim, (int)c->a.kv.v_dim,
-        (int)c->a.kv.dtype, (int)c->n_tokens, (int)c->a.window, (int)n_rows, (int)n_heads);
+    qn_test_at("%s attend, %d heads of %d, head_dim %d, v_dim %d, type %d, %d tokens, window %d, chunk %d, "
+               "tiles of %d x %d",
+               k->name, (int)c->a.n_heads, (int)c->group, (int)c->a.kv.head_dim, (int)c->a.kv.v_dim,
+               (int)c->a.kv.dtype, (int)c->n_tokens, (int)c->a.window, (int)c->a.chunk, (int)n_rows,
+               (int)n_heads);
     for (int64_t r = 0; r < c->n_rows; r += n_rows) {
         qn_attend_args a = c->a;
         a.q += r * a.q_stride;
@@ -135,7 +138,7 @@ void qn_test_attend_part(qn_test_dice *d, int64_t i)
     c.a.kv.pages = written_pages(scalar, &c, NULL);
     int64_t n = c.n_rows * c.a.out_stride, n_rows = c.n_rows, n_pairs = n_rows * c.group;
     while (n_pairs > QN_ATTN_PART_PAIRS) n_pairs = --n_rows * c.group;
-    int64_t lowest = c.a.window && c.a.position >= c.a.window ? c.a.position - c.a.window + 1 : 0,
+    int64_t lowest = qn_attend_first(c.a.window, c.a.chunk, c.a.chunk_at, c.a.position),
             begin = lowest / QN_ATTN_GROUP, end = (c.a.position + n_rows - 1) / QN_ATTN_GROUP + 1;
     size_t bytes = qn_attend_part_bytes(c.a.kv.dtype, c.a.kv.v_dim, n_pairs);
     for (const char *const *set = qn_kernels_names(); *set; set++) {

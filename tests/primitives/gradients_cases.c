@@ -396,6 +396,7 @@ static qn_array *make_ATTEND(qn_gradient_case *c)
                               .has_sinks = (int32_t)qn_case_roll(c, 2),
                               .whole = qn_case_roll(c, 3) == 0}};
     if (!p.attend.whole && qn_case_roll(c, 2)) p.attend.window = 1 + qn_case_roll(c, 3);
+    if (!p.attend.whole && qn_case_roll(c, 2)) p.attend.chunk = 1 + qn_case_roll(c, 3);
     if (qn_case_roll(c, 2)) p.attend.softcap = 2;
     in[0] = qn_case_reals(c, QN_REAL_ANY, QN_DIMS(rows, heads, dim));
     in[1] = qn_case_reals(c, QN_REAL_ANY, QN_DIMS(rows, kv, dim));
@@ -403,8 +404,8 @@ static qn_array *make_ATTEND(qn_gradient_case *c)
     in[3] = positions;
     in[4] = row_begin;
     if (p.attend.has_sinks) in[5] = qn_case_fixed(c, -1, 1, 1, &heads);
-    qn_case_say(c, " window %lld softcap %g whole %d sinks %d", (long long)p.attend.window,
-                (double)p.attend.softcap, p.attend.whole, p.attend.has_sinks);
+    qn_case_say(c, " window %lld chunk %lld softcap %g whole %d sinks %d", (long long)p.attend.window,
+                (long long)p.attend.chunk, (double)p.attend.softcap, p.attend.whole, p.attend.has_sinks);
     return qn_case_call(c, QN_PRIM_ATTEND, &p, p.attend.has_sinks ? 6 : 5, in);
 }
 

@@ -39,29 +39,35 @@ typedef struct {
     int64_t row, n_rows, position;
     int64_t
         seen; /* positions that all its rows see, as qn_attend_args.seen; 0: each row those up to its own */
-    int64_t window;
+    int64_t window, chunk_at;
     int64_t first_group, n_groups, cost_of_group;
 } tile_of_rows;
 
 enum { READING = 8, GROUP_PAGES = QN_ATTN_GROUP / QN_PAGE_TOKENS }; /* READING in pairs */
 
-/* The tile of sequence i that begins at row r: at most n_rows rows, or one row if each row has its own window. */
+/* The tile of sequence i that begins at row r: at most n_rows rows of one chunk, or one row if each row has its own
+ * window. */
 static tile_of_rows tile_at(const qn_cpu_step *s, int64_t i, int64_t r, int64_t n_rows)
 {
     const int32_t *positions = (const int32_t *)s->in[3], *row_begin = (const int32_t *)s->in[4],
                   *table = (const int32_t *)s->in[5] + i * s->plan.in[5].stride[0];
     const int64_t shared = s->plan.in[0].shape.dim[1] / s->plan.in[1].shape.dim[1], before = r - row_begin[i];
-    int64_t window = s->plan.params.attend.window;
+    int64_t window = s->plan.params.attend.window, chunk = s->plan.params.attend.chunk;
     tile_of_rows t = {.blocks = table + 1, .row = r, .n_rows = row_begin[i + 1] - r};
     if (t.n_rows > n_rows) t.n_rows = n_rows;
-    t.position = positions[r] - qn_blocks_before(table[0]) * QN_PAGE_TOKENS;
+    const int64_t not_here = qn_blocks_before(table[0]) * QN_PAGE_TOKENS;
+    t.position = positions[r] - not_here;
+    if (chunk) {
+        const int64_t left = chunk - positions[r] % chunk;
+        t.chunk_at = not_here % chunk;
+        if (t.n_rows > left) t.n_rows = left;
+    }
     if (table[0] & QN_BLOCKS_BACK && window) {
         t.n_rows = 1;
         if (window <= before) window = before + 1;
     }
     t.window = window;
-    const int64_t from = window && t.position >= window ? t.position - window + 1 : 0,
-                  pairs = t.n_rows * shared;
+    const int64_t from = qn_attend_first(window, chunk, t.chunk_at, t.position), pairs = t.n_rows * shared;
     int64_t end = t.position + t.n_rows;
     if (s->plan.params.attend.whole) end = t.seen = t.position + row_begin[i + 1] - r;
     if (table[0] & QN_BLOCKS_WHOLE) {
@@ -154,6 +160,7 @@ static void attend_tile(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_a
     a->position = t->position;
     a->seen = t->seen;
     a->window = t->window;
+    a->chunk_at = t->chunk_at;
     a->q = (const float *)s->in[0] + t->row * a->q_stride;
     a->out = (float *)s->out + t->row * a->out_stride;
     for (int64_t h = kv_head; h < kv_head + n_kv; h++, cost += each) {
@@ -196,6 +203,7 @@ static void attend_pages(const qn_cpu_run *run, const qn_cpu_step *s)
                         .q_stride = s->plan.in[0].stride[0],
                         .out_stride = n_heads * kv.v_dim,
                         .window = p->window,
+                        .chunk = p->chunk,
                         .scale = p->scale,
                         .softcap = p->softcap,
                         .sinks = p->has_sinks ? (const float *)s->in[6] : NULL};

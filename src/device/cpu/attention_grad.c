@@ -13,7 +13,7 @@ typedef struct {
     const qn_cpu_run *run;
     const float *q, *k, *v, *sinks;
     int64_t q_stride, k_stride, v_stride, heads, shared, dim, v_dim;
-    const int32_t *row_begin;
+    const int32_t *positions, *row_begin;
     int64_t n_sequences;
     const qn_params_attend *p;
     int64_t row; /* from one row of scores to the next */
@@ -48,6 +48,7 @@ static ragged ragged_of(const qn_cpu_run *run, const qn_cpu_step *s, int sinks)
                 .shared = q->shape.dim[1] / k->shape.dim[1],
                 .dim = q->shape.dim[2],
                 .v_dim = v->shape.dim[2],
+                .positions = (const int32_t *)s->in[3],
                 .row_begin = (const int32_t *)s->in[4],
                 .n_sequences = qn_cpu_sequences(&run->sizes, &s->plan.in[4]),
                 .p = &s->plan.params.attend,
@@ -60,7 +61,8 @@ static ragged ragged_of(const qn_cpu_run *run, const qn_cpu_step *s, int sinks)
 
 static int64_t first_seen(const ragged *a, const tile *t, int64_t r)
 {
-    return a->p->window && r - a->p->window + 1 > t->begin ? r - a->p->window + 1 : t->begin;
+    const int64_t chunk = a->p->chunk, at = r - t->begin;
+    return t->begin + qn_attend_first(a->p->window, chunk, chunk ? a->positions[t->begin] % chunk : 0, at);
 }
 
 static int64_t end_of_seen(const ragged *a, const tile *t, int64_t r)

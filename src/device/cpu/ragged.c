@@ -76,13 +76,14 @@ static void attend_all(const qn_cpu_run *run, const qn_cpu_step *s, const qn_kv_
                        const int32_t *numbers)
 {
     const qn_params_attend *p = &s->plan.params.attend;
-    const int32_t *row_begin = (const int32_t *)s->in[4];
+    const int32_t *positions = (const int32_t *)s->in[3], *row_begin = (const int32_t *)s->in[4];
     const int64_t n_sequences = qn_cpu_sequences(&run->sizes, &s->plan.in[4]);
     qn_attend_args a = {.kv = *kv,
                         .n_heads = s->plan.in[0].shape.dim[1],
                         .q_stride = s->plan.in[0].stride[0],
                         .out_stride = s->plan.in[0].shape.dim[1] * kv->v_dim,
                         .window = p->window,
+                        .chunk = p->chunk,
                         .scale = p->scale,
                         .softcap = p->softcap,
                         .sinks = p->has_sinks ? (const float *)s->in[5] : NULL};
@@ -99,6 +100,7 @@ static void attend_all(const qn_cpu_run *run, const qn_cpu_step *s, const qn_kv_
             const int64_t position = (tile - tiles) * QN_ATTN_ROWS, row = row_begin[sequence] + position,
                           left = row_begin[sequence + 1] - row;
             a.blocks = numbers + pages;
+            a.chunk_at = p->chunk ? positions[row_begin[sequence]] % p->chunk : 0;
             a.seen = p->whole ? row_begin[sequence + 1] - row_begin[sequence] : 0;
             attend_tile(run, s, &a, row, position, left < QN_ATTN_ROWS ? left : QN_ATTN_ROWS,
                         at % kv->kv_heads);

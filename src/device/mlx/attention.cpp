@@ -35,8 +35,9 @@ static view view_of(const sight &s, int64_t row, int64_t n)
         }
         v.high = last + 1;
         if (s.window) v.low = std::max<int64_t>(0, first - s.window + 1);
+        if (s.chunk) v.low = std::max<int64_t>(v.low, first - (first + s.chunk_at[0]) % s.chunk);
         if (n == 1) return v;
-        if (!s.window || last < s.window) {
+        if ((!s.window || last < s.window) && (!s.chunk || last + s.chunk_at[0] < s.chunk)) {
             v.is_causal = true;
             return v;
         }
@@ -53,6 +54,11 @@ static view view_of(const sight &s, int64_t row, int64_t n)
     if (s.window)
         seen =
             mx::logical_and(seen, mx::greater(key, mx::subtract(at, mx::array(static_cast<int>(s.window)))));
+    if (s.chunk) {
+        const mx::array in_chunk = mx::remainder(mx::add(at, numbers(s.chunk_at, {n_sequences, 1, 1, 1})),
+                                                 mx::array(static_cast<int>(s.chunk)));
+        seen = mx::logical_and(seen, mx::greater_equal(key, mx::subtract(at, in_chunk)));
+    }
     v.mask = mx::broadcast_to(seen, {n_sequences, 1, dim(n), dim(v.high - v.low)});
     return v;
 }
@@ -147,11 +153,20 @@ std::optional<mx::array> sinks_of(const call &c)
 
 /* ---- over rows themselves ----------------------------------------------------------------------------- */
 
-/* All are of one length: each row sees what it sees in a sequence alone. */
+/* All are of one length: each row sees what it sees in a sequence alone, but that chunks begin where positions say. */
 static sight sight_of_rows(const call &c, const batch &b)
 {
     const qn_params_attend &p = c.p().attend;
-    return {{0}, {static_cast<int32_t>(b.n_rows)}, b.n_rows, b.n_rows, p.window, p.whole != 0, {}};
+    sight s{{0}, {static_cast<int32_t>(b.n_rows)}, {0}, b.n_rows, b.n_rows, p.window, p.chunk, p.whole != 0,
+            {}};
+    if (!p.chunk) return s;
+    const std::vector<int32_t> positions = c.ints(3), row_begin = c.ints(4);
+    s.position.assign(static_cast<size_t>(b.n), 0);
+    s.end.assign(static_cast<size_t>(b.n), static_cast<int32_t>(b.n_rows));
+    s.chunk_at.clear();
+    for (int64_t i = 0; i < b.n; i++)
+        s.chunk_at.push_back(positions[row_begin[b.sequence + i]] % static_cast<int32_t>(p.chunk));
+    return s;
 }
 
 static operands operands_of_rows(const call &c, const batch &b)

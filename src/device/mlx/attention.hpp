@@ -21,7 +21,8 @@ struct view {
  * when the first layer needs them. */
 struct sight {
     std::vector<int32_t> position, end; /* end: of the keys of the sequence, behind its last row */
-    int64_t n_rows, n_keys, window;
+    std::vector<int32_t> chunk_at;      /* of the first key in its chunk; 0 where there are none */
+    int64_t n_rows, n_keys, window, chunk;
     bool whole;
     std::vector<view> views;
 };

@@ -40,7 +40,7 @@ struct piece {
 /* Of one run of a program and one kind of layer. */
 struct plan_of_run {
     uint64_t run = 0;
-    int64_t window = 0, heads = 0;
+    int64_t window = 0, chunk = 0, heads = 0;
     bool whole = false;
     tables at;
     std::vector<int32_t> written;         /* rows of the pool, of the run's rows */
@@ -148,13 +148,15 @@ static piece piece_of(const call &c, const plan_of_run &p, const batch &b)
 {
     std::vector<reach_of_rows> all;
     int64_t n_keys = 0;
-    sight see{{}, {}, b.n_rows, 0, p.window, p.whole, {}};
+    sight see{{}, {}, {}, b.n_rows, 0, p.window, p.chunk, p.whole, {}};
     for (int64_t i = 0; i < b.n; i++) {
         all.push_back(reach_of(p, b.sequence + i));
         const int64_t before = all[i].first_page * p.at.page_tokens;
         n_keys = std::max(n_keys, all[i].end - before);
         see.position.push_back(static_cast<int32_t>(all[i].position - before));
         see.end.push_back(static_cast<int32_t>(all[i].end - before));
+        const int64_t not_here = int64_t{p.at.table(b.sequence + i)[0]} * p.at.page_tokens + before;
+        see.chunk_at.push_back(static_cast<int32_t>(p.chunk ? not_here % p.chunk : 0));
     }
     see.n_keys = n_keys;
     piece found{b, see, first_in_order(c, p, b, all[0]), std::nullopt};
@@ -171,8 +173,9 @@ static plan_of_run &planned(const call &c)
     const int64_t heads = c.in(0).shape(1);
     if (!all.empty() && all[0].run != c.step.run) all.clear();
     for (plan_of_run &p : all)
-        if (p.window == a.window && p.heads == heads && p.whole == (a.whole != 0)) return p;
-    plan_of_run p{c.step.run, a.window, heads, a.whole != 0, {}, {}, false, std::nullopt, {}};
+        if (p.window == a.window && p.chunk == a.chunk && p.heads == heads && p.whole == (a.whole != 0))
+            return p;
+    plan_of_run p{c.step.run, a.window, a.chunk, heads, a.whole != 0, {}, {}, false, std::nullopt, {}};
     const std::vector<int32_t> row_begin = c.ints(4), blocks = c.ints(5);
     const int64_t n = static_cast<int64_t>(row_begin.size()) - 1;
     p.at = {row_begin, c.ints(3), blocks, n > 0 ? static_cast<int64_t>(blocks.size()) / n : 0, s.page_tokens};

@@ -91,12 +91,22 @@ typedef struct {
         *blocks;      /* the sequence's block table: position p lives in page blocks[p / QN_PAGE_TOKENS] */
     int64_t position; /* absolute position of the tile's first row; the others follow one by one */
     int64_t window;   /* row at p sees positions (p - window, p]; 0: all of [0, p] */
+    int64_t chunk;    /* > 0: and none before p - (p + chunk_at) % chunk */
+    int64_t chunk_at; /* of position 0 in its chunk */
     int64_t seen;     /* > 0: every row sees [0, seen) instead; with a window (p - window, p + window) of it;
                       < 0: [0, -seen), with a window (p - window, -seen) */
     float scale;      /* scores = scale * q.k */
     float softcap;    /* 0: none; else scores = softcap * tanh(scores / softcap) */
     const float *sinks; /* [n_heads] extra logit per head that takes part in the softmax, or NULL */
 } qn_attend_args;
+
+/* The first position that a row at `position` sees. */
+static inline int64_t qn_attend_first(int64_t window, int64_t chunk, int64_t chunk_at, int64_t position)
+{
+    const int64_t first = window > 0 && position >= window ? position - window + 1 : 0,
+                  own = chunk > 0 ? position - (position + chunk_at) % chunk : 0;
+    return own > first ? own : first;
+}
 
 /* ---- recurrent layers ---------------------------------------------------------------------------------- */
 

@@ -37,7 +37,7 @@ typedef struct {
     qn_kv_rows k, v;
     int is_loose; /* rows of f32 that are not aligned to 16 bytes */
     int n_heads, kv_heads, shared;
-    int64_t window, first, past;
+    int64_t window, chunk, first, past;
     int whole;
     float factor, cap; /* of queries; of tanh, 0: none. In units of log2 */
     const float *sinks;
@@ -79,6 +79,10 @@ static __device__ __forceinline__ qn_seen qn_sight(const qn_cuda_attention &a, i
     qn_seen s = {0, position + 1};
     if (a.whole) s.hi = position + (end - row);
     if (a.window && position >= a.window) s.lo = position - a.window + 1;
+    if (a.chunk) {
+        const int64_t own = position - a.positions[row] % a.chunk;
+        if (own > s.lo) s.lo = own;
+    }
     return s;
 }
 

@@ -14,8 +14,8 @@ typedef struct {
     int64_t q_row, k_row, v_row, out_row, d_row;
     float *result; /* rows of dq, dk, dv, `row` apart */
     int64_t row, keys, values;
-    const int32_t *row_begin;
-    int64_t n_rows, n_sequences, window;
+    const int32_t *positions, *row_begin;
+    int64_t n_rows, n_sequences, window, chunk;
     int whole, n_heads, kv_heads, shared, dim, v_dim;
     float scale, cap, inverse_cap;
     float *stats; /* [row][head][4]: largest score, total, dout . out */
@@ -111,7 +111,8 @@ typedef struct {
 
 static __device__ __forceinline__ int sees(const gradient &a, int64_t row, int64_t key)
 {
-    return (a.whole || key <= row) && (!a.window || key > row - a.window);
+    return (a.whole || key <= row) && (!a.window || key > row - a.window) &&
+           (!a.chunk || row - key <= a.positions[row] % a.chunk);
 }
 
 static __device__ __forceinline__ matrix rows_of(const float *x, int64_t stride, int64_t row, int n, int head,
@@ -256,6 +257,10 @@ static __device__ __forceinline__ void keys_of(const gradient &a, const qn_row_t
 {
     *low = t.begin;
     if (a.window && t.row - a.window + 1 > t.begin) *low += (t.row - a.window + 1 - t.begin) / TILE * TILE;
+    if (a.chunk) {
+        const int64_t own = t.row - a.positions[t.row] % a.chunk;
+        if (own > *low) *low += (own - *low) / TILE * TILE;
+    }
     *high = a.whole ? t.end : t.row + t.n;
 }
 
@@ -297,6 +302,10 @@ static __global__ void grad_keys(gradient a)
     const int64_t low = a.whole ? t.begin : t.row;
     int64_t high = t.end;
     if (a.window && t.row + t.n - 1 + a.window < high) high = t.row + t.n - 1 + a.window;
+    if (a.chunk) {
+        const int64_t last = t.row + t.n - 1, next = last + a.chunk - a.positions[last] % a.chunk;
+        if (next < high) high = next;
+    }
     float *keys = a.result + t.row * a.row + a.keys + (int64_t)at.kv * a.dim,
           *values = a.result + t.row * a.row + a.values + (int64_t)at.kv * a.v_dim;
     int adds = 0;
@@ -337,6 +346,7 @@ static gradient gradient_of(const qn_cuda_step *s)
     a.q = (const float *)in[0].data;
     a.k = (const float *)in[1].data;
     a.v = (const float *)in[2].data;
+    a.positions = (const int32_t *)in[3].data;
     a.row_begin = (const int32_t *)in[4].data;
     a.out = (const float *)in[5].data;
     a.d_out = (const float *)in[6].data;
@@ -358,6 +368,7 @@ static gradient gradient_of(const qn_cuda_step *s)
     a.keys = (int64_t)a.n_heads * a.dim;
     a.values = a.keys + (int64_t)a.kv_heads * a.dim;
     a.window = p->window;
+    a.chunk = p->chunk;
     a.whole = p->whole;
     a.scale = p->scale;
     a.cap = p->softcap;

@@ -584,7 +584,7 @@ static void open_pairs(attend_state *s, int64_t first, int64_t head, int64_t n_h
         for (int64_t j = 0; j < t.n; j++) {
             int64_t pair = t.first + j, of_all = first + pair - t.kv * s->n_each, row = of_all / n_heads,
                     h = head + t.kv * n_heads + of_all % n_heads, position = a->position + row;
-            s->lo[pair] = a->window > 0 && position >= a->window ? position - a->window + 1 : 0;
+            s->lo[pair] = qn_attend_first(a->window, a->chunk, a->chunk_at, position);
             s->hi[pair] = a->seen > 0 ? a->seen : a->seen < 0 ? -a->seen : position + 1;
             if (a->seen > 0 && a->window > 0 && position + a->window < a->seen)
                 s->hi[pair] = position + a->window;
