@@ -38,6 +38,7 @@ typedef struct {
 typedef struct {
     int64_t kv_layer; /* whose keys it reads: its own number, or that of a layer before; -1: no attention */
     int64_t window;   /* position p sees (p - window, p]; 0: all of [0, p] */
+    int64_t chunk;    /* > 0: of these the positions in p's own chunk of so many */
     int64_t num_attention_heads, num_key_value_heads;
     int64_t head_dim;     /* of keys */
     int64_t query_dim;    /* of queries: head_dim, but in layers of latent attention */

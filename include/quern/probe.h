@@ -82,6 +82,7 @@ typedef struct {
     int64_t layer; /* counted from 0 */
     int64_t num_attention_heads, num_key_value_heads, head_dim, v_head_dim;
     int64_t window;       /* position p sees (p - window, p]; 0: all of [0, p] */
+    int64_t chunk;        /* > 0: of these the positions in p's own chunk of so many */
     const float *queries; /* [n_rows, num_attention_heads, head_dim], a row queries_stride elements apart */
     const float *keys;    /* [n_rows, num_key_value_heads, head_dim], a row keys_stride apart */
     int64_t queries_stride, keys_stride;

@@ -26,6 +26,7 @@ static const char *layer_differs(const qn_layer_config *a, const qn_layer_config
 {
     if (a->mixer != b->mixer || a->kind != b->kind) return "layer_types";
     if (a->window != b->window) return "sliding_window";
+    if (a->chunk != b->chunk) return "attention_chunk_size";
     if ((a->rope == QN_ROPE_NONE) != (b->rope == QN_ROPE_NONE)) return "no_rope_layers";
     if (a->kv_layer != b->kv_layer) return "num_kv_shared_layers";
     if (a->num_key_value_heads != b->num_key_value_heads) return "num_key_value_heads";
@@ -58,10 +59,14 @@ static const char *numbers_differ(const qn_model_config *a, const qn_model_confi
     if (a->rms_norm_eps != b->rms_norm_eps) return "rms_norm_eps";
     if (a->norms != b->norms || a->qk_norm != b->qk_norm || a->value_norm != b->value_norm)
         return "model_type";
-    if (a->qk_norm_after_rope != b->qk_norm_after_rope) return "model_type";
+    if (a->qk_norm_after_rope != b->qk_norm_after_rope || a->qk_norm_with_rope != b->qk_norm_with_rope)
+        return "model_type";
     if (!near((double)a->query_scale_beta, (double)b->query_scale_beta) ||
         (a->query_scale_beta != 0 && a->query_scale_positions != b->query_scale_positions))
         return "llama_4_scaling_beta";
+    if (a->query_scale_beta != 0 &&
+        (a->query_scale_first != b->query_scale_first || a->query_scale_no_rope != b->query_scale_no_rope))
+        return "attn_temperature_tuning";
     if (a->attn_output_gate != b->attn_output_gate || a->layer_scale != b->layer_scale) return "model_type";
     if (a->attention_sinks != b->attention_sinks) return "model_type";
     if (!near((double)a->residual_scale, (double)b->residual_scale)) return "residual_multiplier";
@@ -91,7 +96,8 @@ static const char *experts_differ(const qn_experts_config *a, const qn_experts_c
     if (a->n_group != b->n_group || a->topk_group != b->topk_group ||
         (a->n_group > 1 && a->group_scores != b->group_scores))
         return "n_group";
-    if (a->bias != b->bias || a->router_norm != b->router_norm || a->expert_scale != b->expert_scale)
+    if (a->scales_input != b->scales_input || a->bias != b->bias || a->router_norm != b->router_norm ||
+        a->expert_scale != b->expert_scale)
         return "model_type";
     if (!near((double)a->swiglu_alpha, (double)b->swiglu_alpha) ||
         !near((double)a->swiglu_limit, (double)b->swiglu_limit))

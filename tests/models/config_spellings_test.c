@@ -170,6 +170,10 @@ static const spelling same[] = {
              "{\"partial_rotary_factor\": null}}"},
     {"cohere2", "{\"layer_types\": null, \"head_dim\": null}"},
     {"cohere2", "{\"layer_types\": null, \"sliding_window_pattern\": null, \"layer_norm_eps\": null}"},
+    {"llama4", "{\"text_config\": {\"layer_types\": null, \"moe_layers\": null, \"use_qk_norm\": null}}"},
+    {"llama4", "{\"text_config\": {\"no_rope_layers\": null, \"interleave_moe_layer_step\": null}}"},
+    {"llama4", "{\"text_config\": {\"no_rope_layers\": [], \"attn_scale\": null, \"head_dim\": 16}}"},
+    {"llama4", "{\"text_config\": {\"attn_temperature_tuning\": 4, \"rms_norm_eps\": null}}"},
     {"granite", "{\"model_type\": null, \"rms_norm_eps\": 1.0e-5, \"num_key_value_heads\": null}"},
     {"granite", "{\"tie_word_embeddings\": null, \"rope_theta\": null, \"mlp_bias\": null}"},
     {"qwen2_vl", "{\"rope_scaling\": {\"rope_type\": null}}"}, /* as published: mrope */
@@ -248,6 +252,10 @@ static const spelling different[] = {
     {"smollm3", "{\"no_rope_layers\": [1, 1, 0, 1, 1]}"},
     {"smollm3", "{\"layer_types\": null, \"use_sliding_window\": true, \"sliding_window\": 8}"},
     {"smollm3", "{\"rope_theta\": null}"}, /* 2000000 by default */
+    {"llama4", "{\"text_config\": {\"layer_types\": null, \"attention_chunk_size\": \"null\"}}"},
+    {"llama4", "{\"text_config\": {\"attention_chunk_size\": null}}"}, /* 8192 by default */
+    {"llama4", "{\"text_config\": {\"floor_scale\": null}}"},
+    {"llama4", "{\"text_config\": {\"attn_temperature_tuning\": 0}}"},
     {"olmo2", "{\"rms_norm_eps\": 1e-3}"},
     {"olmo2", "{\"rope_theta\": 10000}"},
     {"phi3_longrope", "{\"original_max_position_embeddings\": 39}"}, /* one token less than the text */

@@ -126,11 +126,13 @@ static void see_layer(states *s, int64_t layer, const char *what, const float *d
     assert_true(layer >= 0 && layer < LAYERS_MAX);
     const qn_layer_config *l = &s->config->layers[layer];
     /* Where nothing is done to them they are what the projections give. */
-    int plain = l->rope == QN_ROPE_NONE && l->mixer != QN_MIXER_LATENT &&
-                s->config->qk_norm == QN_QK_NORM_NONE && !s->config->attention_bias;
+    const int is_normed = s->config->qk_norm != QN_QK_NORM_NONE && !s->config->qk_norm_with_rope;
+    int plain =
+        l->rope == QN_ROPE_NONE && l->mixer != QN_MIXER_LATENT && !is_normed && !s->config->attention_bias;
+    const int is_scaled = s->config->query_scale_beta != 0;
     int64_t heads = shape->dim[1], dim = shape->n == 3 ? shape->dim[2] : l->head_dim;
     if (shape->n == 2) heads /= dim;
-    if (strcmp(what, plain ? "q" : "queries") == 0)
+    if (strcmp(what, plain && !is_scaled ? "q" : "queries") == 0)
         keep(&s->queries[layer], data, s->first, rows, heads, dim);
     /* Of a latent the reference shows the part that is not rotated. */
     int is_latent = l->mixer == QN_MIXER_LATENT && strcmp(what, "latent") == 0;
@@ -202,6 +204,8 @@ static void attend(const states *s, int64_t layer, const float *q, int64_t head,
     int64_t window = c->layers[layer].window, begin = window && row >= window ? row - window + 1 : 0,
             end = c->encoder.both_ways ? k->rows : row + 1;
     if (window && row + window < end) end = row + window;
+    const int64_t chunk = c->layers[layer].chunk, own = chunk ? row - row % chunk : 0;
+    if (begin < own) begin = own;
     double cap = (double)c->attn_logit_softcapping, most = sink > -1e300 ? sink : -1e300, sum;
     for (int64_t j = 0; j < k->rows; j++) out[j] = 0;
     for (int64_t j = begin; j < end; j++) {

@@ -297,6 +297,7 @@ static qn_status print_json(const qn_attention_snapshot *s, const char *path, co
         qn_json_open(&b, '{');
         qn_json_put_int(&b, "kv_layer", l->kv_layer);
         qn_json_put_int(&b, "window", l->window);
+        qn_json_put_int(&b, "chunk", l->chunk);
         qn_json_put_int(&b, "num_attention_heads", l->num_attention_heads);
         qn_json_put_int(&b, "num_key_value_heads", l->num_key_value_heads);
         qn_json_put_int(&b, "head_dim", l->head_dim);

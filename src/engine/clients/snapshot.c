@@ -114,6 +114,7 @@ static qn_attention_layer show(const taking *t, const part *p, int64_t layer)
     return (qn_attention_layer){
         .kv_layer = p->kv_layer,
         .window = t->engine->config.layers[layer].window,
+        .chunk = t->engine->config.layers[layer].chunk,
         .num_attention_heads = p->heads,
         .num_key_value_heads = p->kv_heads,
         .head_dim = p->shown_dim,
@@ -365,7 +366,9 @@ static float dot(const float *x, const float *y, int64_t n)
 static void attend(const qn_params_attend *how, const float *sink, const float *q, const float *keys,
                    int64_t dim, int64_t at, float *out)
 {
-    const int64_t begin = how->window && at >= how->window ? at - how->window + 1 : 0;
+    const int64_t inside = how->chunk ? at - at % how->chunk : 0;
+    int64_t begin = how->window && at >= how->window ? at - how->window + 1 : 0;
+    if (begin < inside) begin = inside;
     float most = sink ? *sink : -HUGE_VALF;
     for (int64_t j = begin; j <= at; j++) {
         float score = how->scale * dot(q, keys + j * dim, dim);

@@ -112,6 +112,7 @@ static void see_attention(qn_probes *p, const qn_probe_rows *rows, const qn_prob
                                   .head_dim = q->shape.dim[2],
                                   .v_head_dim = s->out.shape.dim[2],
                                   .window = s->params.attend.window,
+                                  .chunk = s->params.attend.chunk,
                                   .queries = view->in[0],
                                   .keys = view->in[1],
                                   .queries_stride = q->stride[0],

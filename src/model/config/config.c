@@ -611,6 +611,7 @@ static qn_status read_all(reader *r, qn_model_config *c)
     c->norms = r->family->norms;
     c->qk_norm = r->family->qk_norm;
     c->qk_norm_after_rope = r->family->qk_norm_after_rope;
+    c->qk_norm_with_rope = r->family->qk_norm_with_rope;
     c->layer_norm = r->family->layer_norm;
     c->norm_bias = r->family->norm_bias;
     c->no_final_norm = r->family->no_final_norm;

@@ -41,9 +41,9 @@ enum {
     QN_NORM_SUM_FFN = 32
 };
 
-/* Norm of queries and keys: of each head by itself (weight [head_dim]), or of all
- * heads at once (weights [heads * head_dim]). */
-typedef enum { QN_QK_NORM_NONE, QN_QK_NORM_HEAD, QN_QK_NORM_WHOLE } qn_qk_norm;
+/* Norm of queries and keys: of each head by itself (weight [head_dim]), of all heads at once (weights
+ * [heads * head_dim]), or of each head without a weight. */
+typedef enum { QN_QK_NORM_NONE, QN_QK_NORM_HEAD, QN_QK_NORM_WHOLE, QN_QK_NORM_PLAIN } qn_qk_norm;
 
 /* What mixes positions in a layer: attention over keys and values, or attention over latents of which all
  * heads' keys and values are made, or a recurrence (DELTA, the gated delta net; SHORT_CONV, a gated causal
@@ -66,10 +66,11 @@ enum { QN_ROPE_NONE = -1, QN_ROPE_SECTIONS = 3 };
 typedef struct {
     qn_mixer mixer;
     qn_layer_kind kind;
-    int64_t window;   /* position p sees (p - window, p]; 0: all of [0, p]; of an encoder (p - window,
+    int64_t window; /* position p sees (p - window, p]; 0: all of [0, p]; of an encoder (p - window,
                                     p + window), and all */
-    int rope;         /* index into rope[]; QN_ROPE_NONE: positions turn nothing */
-    int64_t kv_layer; /* whose keys and values it reads: its own, or those of the last layer of its
+    int64_t chunk; /* > 0, and window the same: of these only what is in p's own chunk of so many positions */
+    int rope;      /* index into rope[]; QN_ROPE_NONE: positions turn nothing */
+    int64_t kv_layer;            /* whose keys and values it reads: its own, or those of the last layer of its
                                     kind that has its own */
     int64_t num_key_value_heads; /* divides num_attention_heads */
     int64_t head_dim;            /* of queries and keys */
@@ -124,8 +125,13 @@ typedef struct {
 } qn_rope_config;
 
 /* What a router makes of its logits, of which the num_experts_per_tok best are chosen: shares of all experts;
- * the same, but of the chosen ones alone; or each by itself. */
-typedef enum { QN_SCORE_SOFTMAX, QN_SCORE_SOFTMAX_CHOSEN, QN_SCORE_SIGMOID } qn_expert_score;
+ * the same, but of the chosen ones alone; each by itself; or the chosen ones each by itself, by the largest logits. */
+typedef enum {
+    QN_SCORE_SOFTMAX,
+    QN_SCORE_SOFTMAX_CHOSEN,
+    QN_SCORE_SIGMOID,
+    QN_SCORE_SIGMOID_CHOSEN
+} qn_expert_score;
 
 /* Mixture of experts; num_experts 0: there is none. An expert is act(gate x) * (up x), down. */
 typedef struct {
@@ -138,6 +144,7 @@ typedef struct {
     int64_t n_group, topk_group, group_scores;
     int correction_bias; /* 1: scores are chosen by with a bias of each expert, and used without it */
     int bias;            /* 1: router and matrices have biases */
+    int scales_input;    /* 1: an expert reads the row times its score, and what experts give is added */
     /* > 0: an expert is (clamp(up) + 1) * gate * sigmoid(swiglu_alpha gate), gate at most swiglu_limit and up
      * within it */
     float swiglu_alpha, swiglu_limit;
@@ -237,9 +244,11 @@ typedef struct {
     int plain_mlp;       /* 1: MLPs are act(x up) down, without a gate */
     qn_qk_norm qk_norm;
     int qk_norm_after_rope; /* 1: queries and keys are normed when they have been rotated */
-    /* Queries at position p are multiplied by 1 + query_scale_beta * ln(1 + floor(p / query_scale_positions));
-     * 0: they are not. */
-    float query_scale_beta, query_scale_positions;
+    int qk_norm_with_rope;  /* 1: in layers with RoPE alone */
+    /* Queries at position p are multiplied by 1 + query_scale_beta * ln(1 + floor((p + query_scale_first) /
+     * query_scale_positions)); beta 0: they are not. query_scale_no_rope: in layers without RoPE alone. */
+    float query_scale_beta, query_scale_positions, query_scale_first;
+    int query_scale_no_rope;
     int attn_output_gate; /* 1: each head's rows of q are followed by as many of a gate: what attention gives
                              is multiplied by sigmoid(gate) */
     int attn_head_gate; /* 1: what each head gives is multiplied by the sigmoid of a logit of the layer's input */

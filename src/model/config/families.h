@@ -12,11 +12,12 @@
 /* Which layers slide when the files do not list layer_types. */
 typedef enum {
     QN_SLIDE_NEVER,
-    QN_SLIDE_EVERY,  /* all layers, where sliding_window is set */
-    QN_SLIDE_PERIOD, /* all but each sliding_window_pattern-th */
-    QN_SLIDE_BEHIND, /* the same, but the first layer is the first of those that do not */
-    QN_SLIDE_FROM,   /* from layer max_window_layers on, where use_sliding_window is true */
-    QN_SLIDE_NO_ROPE /* those without RoPE, where use_sliding_window is true */
+    QN_SLIDE_EVERY,   /* all layers, where sliding_window is set */
+    QN_SLIDE_PERIOD,  /* all but each sliding_window_pattern-th */
+    QN_SLIDE_BEHIND,  /* the same, but the first layer is the first of those that do not */
+    QN_SLIDE_FROM,    /* from layer max_window_layers on, where use_sliding_window is true */
+    QN_SLIDE_NO_ROPE, /* those without RoPE, where use_sliding_window is true */
+    QN_SLIDE_CHUNKS   /* those with RoPE, where sliding_window is set, which is then the size of chunks */
 } qn_slide_rule;
 
 /* Layers of linear_attention are gated delta nets, all but each full_attention_interval-th where the files do
@@ -103,6 +104,7 @@ extern const qn_expert_name qn_expert_names[];        /* of Qwen and others in s
 extern const qn_expert_name qn_expert_joined_names[]; /* the same, published with all experts in one tensor */
 extern const qn_expert_name qn_expert_transposed_names[]; /* the same, each matrix transposed */
 extern const qn_expert_name qn_expert_mixtral_names[];
+extern const qn_expert_name qn_expert_llama4_names[];
 extern const qn_expert_name qn_expert_granite_names[];
 extern const qn_expert_name qn_expert_nemotron_names[];
 extern const qn_expert_name qn_expert_lfm2_names[];
@@ -126,11 +128,13 @@ typedef struct {
     int group_scores;  /* a group is as good as the sum of so many of its best; 0: two */
     int method_groups; /* topk_method says whether there are groups: "greedy", "group_limited_greedy" */
     int listed_layers; /* mlp_layer_types lists the layers with experts; without it, all but the first have them */
+    int named_layers; /* moe_layers has the numbers of those with experts; without it decoder_sparse_step counts */
     int first_dense; /* of listed_layers: without the list first_k_dense_replace counts */
     int optional; /* 1: no experts where their number is 0; MLPs are then as large as the shared expert is */
     const char *bias_key; /* a field that may switch correction_bias off; NULL: none */
     float topk_norm_eps;  /* 0: the usual one */
-    int beside_mlp;       /* 1: layers with experts have a dense block too */
+    int scales_input;
+    int beside_mlp; /* 1: layers with experts have a dense block too */
     int router_norm, expert_scale;
     float swiglu_alpha;
 } qn_family_experts;
@@ -163,7 +167,9 @@ typedef struct qn_family {
     qn_qk_norm qk_norm;
     const char *qk_norm_if; /* a field without whose truth there is no such norm; NULL: always */
     int qk_norm_after_rope;
+    int qk_norm_with_rope;
     int scales_queries; /* llama_4_scaling_beta of the RoPE parameters: query_scale_beta */
+    int tempers_queries; /* attn_scale, floor_scale, of layers without RoPE where attn_temperature_tuning says so */
     int rope_alpha; /* RoPE type "dynamic" with alpha: theta * alpha^(head_dim / (head_dim - 2)) at all lengths */
     int rope_interleaved;
     int layer_norm, norm_bias, parallel_blocks, plain_mlp;

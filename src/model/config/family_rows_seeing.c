@@ -61,6 +61,40 @@ static const qn_field_default qwen3_5_moe_defaults[] = {{"vocab_size", 248320, 0
                                                         {"shared_expert_intermediate_size", 512, 0},
                                                         {NULL, 0, 0}};
 
+static const qn_field_default llama4_defaults[] = {{"vocab_size", 202048, 0},
+                                                   {"hidden_size", 5120, 0},
+                                                   {"intermediate_size", 16384, 0},
+                                                   {"num_hidden_layers", 48, 0},
+                                                   {"num_attention_heads", 40, 0},
+                                                   {"num_key_value_heads", 8, 0},
+                                                   {"head_dim", 128, 0},
+                                                   {"rms_norm_eps", 1e-5, 0},
+                                                   {"rope_theta", 500000, 0},
+                                                   {"max_position_embeddings", 131072, 0},
+                                                   {"num_local_experts", 16, 0},
+                                                   {"num_experts_per_tok", 1, 0},
+                                                   {"moe_intermediate_size", 8192, 0},
+                                                   {"n_shared_experts", 1, 0},
+                                                   {"decoder_sparse_step", 1, 0},
+                                                   {"use_qk_norm", 1, 0},
+                                                   {"no_rope_layer_interval", 4, 0},
+                                                   {"sliding_window", 8192, 0},
+                                                   {"attn_temperature_tuning", 1, 0},
+                                                   {"attn_scale", 0.1, 0},
+                                                   {"floor_scale", 8192, 0},
+                                                   {NULL, 0, 0}};
+/* intermediate_size is that of experts. */
+static const qn_field_spelling llama4_spelled[] = {{"intermediate_size", "intermediate_size_mlp"},
+                                                   {"moe_intermediate_size", "intermediate_size"},
+                                                   {"decoder_sparse_step", "interleave_moe_layer_step"},
+                                                   {"sliding_window", "attention_chunk_size"},
+                                                   {NULL, NULL}};
+
+static const qn_family_experts llama4_experts = {.names = qn_expert_llama4_names,
+                                                 .score = QN_SCORE_SIGMOID_CHOSEN,
+                                                 .named_layers = 1,
+                                                 .never_normed = 1,
+                                                 .scales_input = 1};
 static const qn_family_experts qwen3_vl_experts = {.names = qn_expert_transposed_names, .norm_topk_prob = 1};
 static const qn_family_experts qwen3_5_experts = {
     .names = qn_expert_joined_names, .shared_gate = 1, .norm_topk_prob = 1};
@@ -69,6 +103,16 @@ static const qn_renamed_weight qwen3_5_moe_names[] = {
     {QN_WEIGHT_SHARED_GATE, "layers.#.mlp.shared_expert.gate_proj.weight"},
     {QN_WEIGHT_SHARED_UP, "layers.#.mlp.shared_expert.up_proj.weight"},
     {QN_WEIGHT_SHARED_DOWN, "layers.#.mlp.shared_expert.down_proj.weight"},
+    {QN_WEIGHT_ROLE_COUNT, NULL}};
+
+static const qn_renamed_weight llama4_names[] = {
+    {QN_WEIGHT_GATE, "layers.#.feed_forward.gate_proj.weight"},
+    {QN_WEIGHT_UP, "layers.#.feed_forward.up_proj.weight"},
+    {QN_WEIGHT_DOWN, "layers.#.feed_forward.down_proj.weight"},
+    {QN_WEIGHT_ROUTER, "layers.#.feed_forward.router.weight"},
+    {QN_WEIGHT_SHARED_GATE, "layers.#.feed_forward.shared_expert.gate_proj.weight"},
+    {QN_WEIGHT_SHARED_UP, "layers.#.feed_forward.shared_expert.up_proj.weight"},
+    {QN_WEIGHT_SHARED_DOWN, "layers.#.feed_forward.shared_expert.down_proj.weight"},
     {QN_WEIGHT_ROLE_COUNT, NULL}};
 
 const qn_family qn_family_seeing_rows[] = {
@@ -133,6 +177,25 @@ const qn_family qn_family_seeing_rows[] = {
         .gated_attention = 1,
         .sectioned_rope = {11, 11, 10},
         .sections_take_turns = 1,
+    },
+    {
+        .model_types = LIST("llama4", "llama4_text"),
+        .architectures = LIST("Llama4ForConditionalGeneration", "Llama4ForCausalLM"),
+        .defaults = llama4_defaults,
+        .spelled = llama4_spelled,
+        .renamed = llama4_names,
+        .experts = &llama4_experts,
+        .stop_tokens = LIST("<|eot|>", "<|eom|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .qk_norm = QN_QK_NORM_PLAIN,
+        .qk_norm_if = "use_qk_norm",
+        .qk_norm_after_rope = 1,
+        .qk_norm_with_rope = 1,
+        .skips_rope = 1,
+        .rope_interleaved = 1,
+        .tempers_queries = 1,
+        .slide = QN_SLIDE_CHUNKS,
     },
 };
 const int qn_family_seeing_count = sizeof qn_family_seeing_rows / sizeof qn_family_seeing_rows[0];

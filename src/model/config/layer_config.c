@@ -35,7 +35,8 @@ static qn_status read_said_rope(const qn_fields *f, const qn_family *family, int
                    f->file, qn_fields_label(f, name, label, sizeof label), type);
 }
 
-/* no_rope_layers, which has a 1 for each layer with RoPE, or every no_rope_layer_interval-th has none. */
+/* no_rope_layers, which has a 1 for each layer with RoPE; without it, or where it is empty, every
+ * no_rope_layer_interval-th has none. */
 static qn_status read_no_rope(const qn_fields *f, const qn_family *family, int64_t n_layers,
                               layer_flags *flags)
 {
@@ -45,7 +46,7 @@ static qn_status read_no_rope(const qn_fields *f, const qn_family *family, int64
     QN_TRY(read_said_rope(f, family, &turns));
     for (int64_t i = 0; i < n_layers; i++) flags[i].turns = (char)turns;
     if (!family->skips_rope) return QN_OK;
-    if (!list || json_is_null(list)) {
+    if (!list || json_is_null(list) || (json_is_array(list) && !json_array_size(list))) {
         int64_t interval;
         QN_TRY(qn_fields_required_int(f, "no_rope_layer_interval", 1, POSITIONS_MAX, &interval));
         for (int64_t i = 0; i < n_layers; i++) flags[i].turns = (i + 1) % interval != 0;
@@ -84,7 +85,8 @@ static qn_status read_layer_types(const qn_fields *f, const qn_family *family, c
                                              (family->slide == QN_SLIDE_PERIOD && (i + 1) % period != 0) ||
                                              (family->slide == QN_SLIDE_BEHIND && i % period != 0) ||
                                              (family->slide == QN_SLIDE_FROM && i >= first) ||
-                                             (family->slide == QN_SLIDE_NO_ROPE && !flags[i].turns));
+                                             (family->slide == QN_SLIDE_NO_ROPE && !flags[i].turns) ||
+                                             (family->slide == QN_SLIDE_CHUNKS && flags[i].turns));
         return QN_OK;
     }
     qn_fields_label(f, "layer_types", label, sizeof label);
@@ -94,7 +96,7 @@ static qn_status read_layer_types(const qn_fields *f, const qn_family *family, c
     for (int64_t i = 0; i < n_layers; i++) {
         const char *type = json_string_value(json_array_get(types, (size_t)i));
         if (!type) return qn_fail(QN_E_FORMAT, "%s: %s[%lld] is not a string", f->file, label, (long long)i);
-        flags[i].slides = strcmp(type, "sliding_attention") == 0;
+        flags[i].slides = strcmp(type, qn_layer_list_narrow(family)) == 0;
         const int mixer = qn_layer_list_mixer(family, type);
         if (mixer < 0)
             return qn_fail(QN_E_UNSUPPORTED, "%s: %s[%lld] is \"%.40s\", which is not supported (known: %s)",
@@ -133,11 +135,13 @@ static qn_status make_layers(const qn_fields *f, const qn_family *family, const 
         int sliding = flags[i].slides && use_window;
         if (family->full_skips_rope && window > 0 && !sliding) flags[i].turns = 0;
         if (sliding && window == 0)
-            status = qn_fail(QN_E_FORMAT, "%s: layer %lld has sliding attention, but %s is missing", f->file,
-                             (long long)i, qn_fields_label(f, "sliding_window", label, sizeof label));
+            status = qn_fail(QN_E_FORMAT, "%s: layer %lld has %s attention, but %s is missing", f->file,
+                             (long long)i, family->slide == QN_SLIDE_CHUNKS ? "chunked" : "sliding",
+                             qn_fields_label(f, "sliding_window", label, sizeof label));
         c->layers[i] = (qn_layer_config){.mixer = flags[i].mixer,
                                          .kind = sliding ? QN_LAYER_SLIDING : QN_LAYER_FULL,
                                          .window = sliding ? window : 0,
+                                         .chunk = sliding && family->slide == QN_SLIDE_CHUNKS ? window : 0,
                                          .rope = flags[i].turns ? sliding : QN_ROPE_NONE,
                                          .intermediate_size = c->intermediate_size,
                                          .beside_state_space = family->recur == QN_RECUR_BESIDE,
@@ -267,6 +271,23 @@ static qn_status read_query_scale(const qn_fields *f, const qn_fields *params, q
     return QN_OK;
 }
 
+/* attn_temperature_tuning: published files have a number there too. */
+static qn_status read_temperature(const qn_fields *f, qn_model_config *c)
+{
+    static const char said[] = "attn_temperature_tuning";
+    const json_t *value = qn_fields_get(f, said);
+    double beta = 0, positions = 1;
+    int tempers = json_is_integer(value) && json_integer_value(value) != 0;
+    if (!json_is_integer(value)) QN_TRY(qn_fields_bool(f, said, &tempers, NULL));
+    QN_TRY(qn_fields_number(f, "attn_scale", -1e6, 1e6, &beta, NULL));
+    QN_TRY(qn_fields_number(f, "floor_scale", 1, POSITIONS_MAX, &positions, NULL));
+    c->query_scale_beta = tempers ? (float)beta : 0;
+    c->query_scale_positions = (float)positions;
+    c->query_scale_first = 1;
+    c->query_scale_no_rope = 1;
+    return QN_OK;
+}
+
 /* rope_parameters is one set, or one for full and one for sliding layers; the older rope_scaling is for full
  * layers (all, in families with one set). Where both are there, rope_scaling replaces a single set and is put over
  * that of full layers, as in transformers; empty objects say nothing. Heads of two sizes want two sets. */
@@ -378,6 +399,7 @@ qn_status qn_layer_config_read(const qn_source *src, const qn_family *family, co
     QN_TRY(read_layers(f, family, c));
     QN_TRY(qn_layer_heads_read(src, family, f, c));
     QN_TRY(read_rope(f, family, c));
+    if (family->tempers_queries) QN_TRY(read_temperature(f, c));
     if (c->rope[0].stretched_positions > c->max_position_embeddings)
         c->max_position_embeddings = c->rope[0].stretched_positions;
     QN_TRY(read_rope_factors(src, f, c));

@@ -66,7 +66,9 @@ static qn_array *mixed(qn_scope *s, const qn_forward *f, qn_array *x, const qn_b
 static qn_array *blocks(qn_scope *s, const qn_forward *f, qn_array *x, common *all, int64_t i)
 {
     int rope = f->config->layers[i].rope;
-    const qn_block_positions at = {rope == QN_ROPE_NONE ? NULL : all->table[rope], all->query_scale};
+    const int is_unscaled = f->config->query_scale_no_rope && rope != QN_ROPE_NONE;
+    const qn_block_positions at = {rope == QN_ROPE_NONE ? NULL : all->table[rope],
+                                   is_unscaled ? NULL : all->query_scale};
     const qn_layer_config *l = &f->config->layers[i];
     qn_array *normed = x, *h;
     if (l->mixer != QN_MIXER_NONE) {
@@ -157,6 +159,7 @@ static qn_array *query_scale(qn_scope *s, const qn_forward *f)
     const qn_model_config *c = f->config;
     if (c->query_scale_beta == 0) return NULL;
     qn_array *p = qn_astype(s, f->positions, QN_DTYPE_F32);
+    if (c->query_scale_first != 0) p = qn_add(s, p, qn_scalar(s, c->query_scale_first));
     p = qn_unary(s, QN_PRIM_FLOOR, qn_div(s, p, qn_scalar(s, c->query_scale_positions)));
     p = qn_unary(s, QN_PRIM_LOG, qn_add(s, p, qn_scalar(s, 1)));
     p = qn_add(s, qn_scale(s, p, c->query_scale_beta), qn_scalar(s, 1));

@@ -398,6 +398,11 @@ int64_t qn_weight_taps(const qn_model_config *c, int64_t layer, qn_weight_role r
     return roles[role].shape[2] == DIM_KERNEL ? dim_size(c, &c->layers[layer], DIM_KERNEL) : 0;
 }
 
+static int norms_by_weight(const qn_model_config *c)
+{
+    return c->qk_norm == QN_QK_NORM_HEAD || c->qk_norm == QN_QK_NORM_WHOLE;
+}
+
 static qn_weight_presence strictly(int is_there)
 {
     return is_there ? QN_WEIGHT_NEEDED : QN_WEIGHT_NEVER;
@@ -475,11 +480,11 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
     case IF_CLASSIFY_NORM_BIAS:
         return strictly(c->encoder.num_labels > 0 && c->encoder.classify_norm && c->norm_bias);
     case IF_QK_NORM_BIAS:
-        return strictly(attends && c->norm_bias && c->qk_norm != QN_QK_NORM_NONE);
+        return strictly(attends && c->norm_bias && norms_by_weight(c));
     case IF_HEAD_BIAS:
         return c->encoder.both_ways ? QN_WEIGHT_NEVER : loosely(c->head_bias);
     case IF_QK_NORM:
-        return strictly(attends && c->qk_norm != QN_QK_NORM_NONE);
+        return strictly(attends && norms_by_weight(c));
     case IF_QKV_BIAS:
         return attends ? loosely(c->attention_bias) : QN_WEIGHT_NEVER;
     case IF_O_BIAS:

@@ -87,7 +87,7 @@ static void check_whole(const qn_test_weights *m, const char *name)
             assert_int_equal(qn_weights_get(m->weights, norms[i].role, l) != NULL,
                              (c->norms & norms[i].bit) != 0);
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_Q_NORM, l) != NULL,
-                         attends && c->qk_norm != QN_QK_NORM_NONE);
+                         attends && (c->qk_norm == QN_QK_NORM_HEAD || c->qk_norm == QN_QK_NORM_WHOLE));
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_V_BIAS, l) != NULL, c->attention_bias);
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_O_BIAS, l) != NULL, c->attention_output_bias);
         assert_int_equal(qn_weights_get(m->weights, QN_WEIGHT_DOWN_BIAS, l) != NULL, c->mlp_bias);
@@ -116,6 +116,7 @@ static void test_fixtures(void **state)
                                         "starcoder2",
                                         "phi2",
                                         "cohere2",
+                                        "llama4",
                                         "llama_rope3_tied",
                                         "llama_head_dim",
                                         "mistral",
@@ -219,13 +220,14 @@ static void test_head_of_its_own(void **state)
 static void test_each_tensor_missing(void **state)
 {
     static const char *const families[] = {
-        "llama",         "llama_head_dim",   "qwen2",       "qwen3",      "gemma2",        "gemma3_text",
-        "gemma3",        "smollm3",          "olmo2",       "phi3",       "phi3_longrope", "gemma4_text",
-        "gemma4_k_eq_v", "gemma4_moe",       "qwen3_5",     "qwen3_next", "deepseek_v3",   "qwen3_moe",
-        "mixtral",       "gpt_oss",          "qwen2_vl",    "granite",    "seed_oss",      "glm4_moe",
-        "glm4_moe_lite", "minimax_m2",       "exaone4",     "olmo3",      "ministral3",    "mistral4",
-        "glm4",          "hunyuan_v1_dense", "deepseek_v2", "apertus",    "starcoder2",    "phi2",
-        "cohere2"};
+        "llama",         "llama_head_dim",   "qwen2",         "qwen3",      "gemma2",
+        "gemma3_text",   "gemma3",           "smollm3",       "olmo2",      "phi3",
+        "phi3_longrope", "gemma4_text",      "gemma4_k_eq_v", "gemma4_moe", "qwen3_5",
+        "qwen3_next",    "deepseek_v3",      "qwen3_moe",     "mixtral",    "gpt_oss",
+        "qwen2_vl",      "granite",          "seed_oss",      "glm4_moe",   "glm4_moe_lite",
+        "minimax_m2",    "exaone4",          "olmo3",         "ministral3", "mistral4",
+        "glm4",          "hunyuan_v1_dense", "deepseek_v2",   "apertus",    "starcoder2",
+        "phi2",          "cohere2",          "llama4"};
     int n = 0;
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
         char relative[96];

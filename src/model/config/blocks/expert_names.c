@@ -51,6 +51,16 @@ const qn_expert_name qn_expert_transposed_names[] = {
     {QN_WEIGHT_EXPERT_DOWN, "layers.#.mlp.switch_mlp.down_proj.weight", 0},
     {QN_WEIGHT_ROLE_COUNT, NULL, 0}};
 
+const qn_expert_name qn_expert_llama4_names[] = {
+    {QN_WEIGHT_EXPERT_GATE, "layers.#.feed_forward.experts.gate_up_proj", GATE_HALF | QN_EXPERTS_TRANSPOSED},
+    {QN_WEIGHT_EXPERT_UP, "layers.#.feed_forward.experts.gate_up_proj", UP_HALF | QN_EXPERTS_TRANSPOSED},
+    {QN_WEIGHT_EXPERT_DOWN, "layers.#.feed_forward.experts.down_proj", QN_EXPERTS_TRANSPOSED},
+    /* MLX's converter takes them apart */
+    {QN_WEIGHT_EXPERT_GATE, "layers.#.feed_forward.experts.gate_proj.weight", 0},
+    {QN_WEIGHT_EXPERT_UP, "layers.#.feed_forward.experts.up_proj.weight", 0},
+    {QN_WEIGHT_EXPERT_DOWN, "layers.#.feed_forward.experts.down_proj.weight", 0},
+    {QN_WEIGHT_ROLE_COUNT, NULL, 0}};
+
 const qn_expert_name qn_expert_mixtral_names[] = {
     {QN_WEIGHT_EXPERT_GATE, "layers.#.block_sparse_moe.experts.@.w1.weight", 0},
     {QN_WEIGHT_EXPERT_UP, "layers.#.block_sparse_moe.experts.@.w3.weight", 0},

@@ -44,6 +44,7 @@ static qn_status read_sizes(const qn_family_experts *family, const qn_fields *f,
     if (family->bias_key) QN_TRY(qn_fields_bool(f, family->bias_key, &e->correction_bias, NULL));
     e->router_norm = family->router_norm;
     e->expert_scale = family->expert_scale;
+    e->scales_input = family->scales_input;
     e->swiglu_alpha = family->swiglu_alpha;
     if (family->swiglu_alpha > 0) {
         double limit = 0;
@@ -192,11 +193,31 @@ static qn_status refuse_latents(const qn_fields *f)
 
 /* Layers with experts: all but the first ones, all but those that are listed, and of the rest each step-th.
  */
+/* *list: an array of layers, or NULL or null. */
+static qn_status read_numbers(const qn_fields *f, const char *name, const qn_model_config *c,
+                              const json_t **list)
+{
+    char label[LABEL_MAX];
+    *list = qn_fields_get(f, name);
+    if (*list && !json_is_null(*list) && !json_is_array(*list))
+        return qn_fail(QN_E_FORMAT, "%s: %s: expected an array of layers", f->file,
+                       qn_fields_label(f, name, label, sizeof label));
+    for (size_t i = 0; i < json_array_size(*list); i++) {
+        const json_t *value = json_array_get(*list, i);
+        json_int_t layer = json_is_integer(value) ? json_integer_value(value) : -1;
+        if (layer < 0 || layer >= c->num_hidden_layers)
+            return qn_fail(QN_E_FORMAT, "%s: %s[%zu] is not a layer from 0 to %lld", f->file,
+                           qn_fields_label(f, name, label, sizeof label), i,
+                           (long long)c->num_hidden_layers - 1);
+    }
+    return QN_OK;
+}
+
 static qn_status read_layers(const qn_family_experts *family, const qn_fields *f, qn_model_config *c)
 {
     int64_t dense = 0, step = 1, frequency = 1;
     char label[LABEL_MAX];
-    const json_t *list = qn_fields_get(f, "mlp_only_layers");
+    const json_t *dense_ones, *named = NULL;
     QN_TRY(qn_fields_int(f, "first_k_dense_replace", 0, LAYERS_MAX, &dense, NULL));
     QN_TRY(qn_fields_int(f, "decoder_sparse_step", 1, LAYERS_MAX, &step, NULL));
     QN_TRY(qn_fields_int(f, "moe_layer_freq", 1, LAYERS_MAX, &frequency, NULL));
@@ -205,18 +226,13 @@ static qn_status read_layers(const qn_family_experts *family, const qn_fields *f
                        qn_fields_label(f, "moe_layer_freq", label, sizeof label), (long long)frequency);
     for (int64_t i = 0; i < c->num_hidden_layers; i++)
         c->layers[i].has_experts = i >= dense && (i + 1) % step == 0;
-    if (list && !json_is_null(list) && !json_is_array(list))
-        return qn_fail(QN_E_FORMAT, "%s: %s: expected an array of layers", f->file,
-                       qn_fields_label(f, "mlp_only_layers", label, sizeof label));
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *value = json_array_get(list, i);
-        json_int_t layer = json_is_integer(value) ? json_integer_value(value) : -1;
-        if (layer < 0 || layer >= c->num_hidden_layers)
-            return qn_fail(QN_E_FORMAT, "%s: %s[%zu] is not a layer from 0 to %lld", f->file,
-                           qn_fields_label(f, "mlp_only_layers", label, sizeof label), i,
-                           (long long)c->num_hidden_layers - 1);
-        c->layers[layer].has_experts = 0;
-    }
+    QN_TRY(read_numbers(f, "mlp_only_layers", c, &dense_ones));
+    for (size_t i = 0; i < json_array_size(dense_ones); i++)
+        c->layers[json_integer_value(json_array_get(dense_ones, i))].has_experts = 0;
+    if (family->named_layers) QN_TRY(read_numbers(f, "moe_layers", c, &named));
+    for (int64_t i = 0; i < c->num_hidden_layers && json_is_array(named); i++) c->layers[i].has_experts = 0;
+    for (size_t i = 0; i < json_array_size(named); i++)
+        c->layers[json_integer_value(json_array_get(named, i))].has_experts = 1;
     for (int64_t i = 0; i < c->num_hidden_layers; i++)
         c->layers[i].has_mlp = !c->layers[i].has_experts || family->beside_mlp;
     return QN_OK;

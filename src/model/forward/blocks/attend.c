@@ -20,6 +20,16 @@ static qn_array *within_window(qn_scope *s, qn_array *mask, int64_t length, int6
     return qn_where(s, is_seen, mask, qn_number_like(s, mask, -INFINITY));
 }
 
+/* The mask with -INFINITY where a key lies before the chunk of its query. Quotients of positions below 2^24 are cut
+ * right in f32. */
+static qn_array *within_chunk(qn_scope *s, qn_array *mask, int64_t length, int64_t chunk)
+{
+    qn_array *at = qn_div(s, qn_arange(s, QN_DTYPE_F32, 0, (double)length, 1), qn_scalar(s, (float)chunk));
+    at = qn_unary(s, QN_PRIM_FLOOR, at);
+    qn_array *is_before = qn_gt(s, qn_expand_dims(s, at, 1), qn_expand_dims(s, at, 0));
+    return qn_where(s, is_before, qn_number_like(s, mask, -INFINITY), mask);
+}
+
 static qn_array *masked(qn_scope *s, qn_array *mask, const qn_params_attend *p, qn_array *q, qn_array *k,
                         qn_array *v, qn_array *sinks)
 {
@@ -27,6 +37,7 @@ static qn_array *masked(qn_scope *s, qn_array *mask, const qn_params_attend *p, 
     const int64_t n = qn_array_shape(mask)->dim[0], length = qn_array_shape(mask)->dim[3];
     const qn_sdpa_options o = {.scale = p->scale, .softcap = p->softcap, .sinks = sinks};
     if (p->window > 0 && p->window < length) mask = within_window(s, mask, length, p->window);
+    if (p->chunk > 0 && p->chunk < length) mask = within_chunk(s, mask, length, p->chunk);
     qn_array *x = qn_sdpa(s, by_sequence(s, q, n, length), by_sequence(s, k, n, length),
                           by_sequence(s, v, n, length), mask, &o);
     if (!x) return NULL;

@@ -8,6 +8,14 @@ static int64_t window_of(const qn_forward *f, int64_t layer)
     return f->context_size > 0 && (window == 0 || f->context_size < window) ? f->context_size : window;
 }
 
+/* Each head by itself. */
+static qn_array *normed_heads(qn_scope *s, const qn_forward *f, qn_array *x, qn_qk_norm how,
+                              qn_weight_role norm, int64_t layer)
+{
+    if (how == QN_QK_NORM_PLAIN) return qn_rms_norm(s, x, NULL, f->config->rms_norm_eps, 0);
+    return how == QN_QK_NORM_HEAD ? qn_block_norm(s, f, x, norm, layer) : x;
+}
+
 /* Queries or keys [R, heads, head_dim] of their projection: normed and rotated. The bias where the projection has
  * one. */
 static qn_array *turned_heads(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *table, int64_t n_heads,
@@ -15,14 +23,16 @@ static qn_array *turned_heads(qn_scope *s, const qn_forward *f, qn_array *x, qn_
 {
     const qn_model_config *c = f->config;
     const qn_layer_config *l = &c->layers[layer];
+    const int is_skipped = c->qk_norm_with_rope && l->rope == QN_ROPE_NONE;
+    const qn_qk_norm how = is_skipped ? QN_QK_NORM_NONE : c->qk_norm;
     /* Nothing else is done to them: a step that only shows rows as heads has no label. */
-    if (l->rope == QN_ROPE_NONE && c->qk_norm == QN_QK_NORM_NONE && qn_forward_weight(f, bias, layer))
+    if (l->rope == QN_ROPE_NONE && how == QN_QK_NORM_NONE && qn_forward_weight(f, bias, layer))
         x = qn_label(s, x, norm == QN_WEIGHT_Q_NORM ? "queries" : "keys");
-    if (c->qk_norm == QN_QK_NORM_WHOLE) x = qn_block_norm(s, f, x, norm, layer);
+    if (how == QN_QK_NORM_WHOLE) x = qn_block_norm(s, f, x, norm, layer);
     x = qn_reshape_rows(s, x, 2, (int64_t[]){n_heads, l->head_dim});
-    if (c->qk_norm == QN_QK_NORM_HEAD && !c->qk_norm_after_rope) x = qn_block_norm(s, f, x, norm, layer);
+    if (!c->qk_norm_after_rope) x = normed_heads(s, f, x, how, norm, layer);
     if (l->rope != QN_ROPE_NONE) x = qn_rope(s, x, table, c->rope_interleaved);
-    return c->qk_norm_after_rope ? qn_block_norm(s, f, x, norm, layer) : x;
+    return c->qk_norm_after_rope ? normed_heads(s, f, x, how, norm, layer) : x;
 }
 
 qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, const qn_block_positions *at,
@@ -57,6 +67,7 @@ qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, cons
                           .is_written = !has_own,
                           .whole = c->encoder.both_ways,
                           .window = window_of(f, layer),
+                          .chunk = l->chunk,
                           .scale = c->attention_scale,
                           .softcap = c->attn_logit_softcapping,
                           .has_sinks = c->attention_sinks};

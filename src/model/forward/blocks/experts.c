@@ -41,9 +41,11 @@ void qn_block_route(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer
     qn_array *logits = qn_linear_exact(s, x, qn_forward_weight(f, QN_WEIGHT_ROUTER, layer));
     logits = qn_block_adapted(s, f, x, qn_label(s, logits, "router"), QN_WEIGHT_ROUTER, layer);
     if (c->bias) logits = qn_add(s, logits, qn_forward_weight(f, QN_WEIGHT_ROUTER_BIAS, layer));
-    if (c->score == QN_SCORE_SOFTMAX_CHOSEN) {
+    if (c->score == QN_SCORE_SOFTMAX_CHOSEN || c->score == QN_SCORE_SIGMOID_CHOSEN) {
         *ids = qn_top_k_rising(s, logits, top);
-        *share = qn_softmax(s, qn_take_along(s, logits, *ids));
+        *share = qn_take_along(s, logits, *ids);
+        *share = c->score == QN_SCORE_SOFTMAX_CHOSEN ? qn_softmax(s, *share)
+                                                     : qn_unary(s, QN_PRIM_SIGMOID, *share);
         return;
     }
     qn_array *scores =
@@ -83,6 +85,12 @@ static qn_array *clamped(qn_scope *s, const qn_experts_config *c, qn_array *gate
     return qn_mul(s, gate, qn_add(s, up, qn_scalar(s, 1)));
 }
 
+/* y [R, top, n], what linear matrices make of a row, as they would of the row times its share [R, top]. */
+static qn_array *times_share(qn_scope *s, qn_array *y, qn_array *share, int64_t top)
+{
+    return qn_mul(s, y, qn_reshape_rows(s, share, 2, (int64_t[]){top, 1}));
+}
+
 qn_array *qn_block_chosen(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *ids, qn_array *share,
                           int64_t layer)
 {
@@ -100,6 +108,11 @@ qn_array *qn_block_chosen(qn_scope *s, const qn_forward *f, qn_array *x, qn_arra
                               bias_of(s, f, QN_WEIGHT_EXPERT_UP_BIAS, layer, width));
     up = qn_label(s, up, "experts.up");
     up = qn_block_adapted_experts(s, f, x, up, ids, NULL, QN_WEIGHT_EXPERT_UP, layer);
+    if (c->scales_input) {
+        if (gate) gate = times_share(s, gate, share, c->num_experts_per_tok);
+        up = times_share(s, up, share, c->num_experts_per_tok);
+        share = qn_add(s, qn_scale(s, share, 0), qn_scalar(s, 1));
+    }
     if (f->config->plain_mlp)
         h = qn_block_activation(s, f, up, layer);
     else
