@@ -10,6 +10,7 @@
 
 #include "quant/types.h"
 #include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
 
 enum { LAYERS_MAX = 64 };
 
@@ -27,6 +28,17 @@ typedef struct {
     qn_golden_errors errors;
     layer_rows queries[LAYERS_MAX], keys[LAYERS_MAX];
 } states;
+
+qn_safetensors *qn_golden_picture(const char *kind)
+{
+    char path[160];
+    qn_safetensors *st;
+    snprintf(path, sizeof path, "images/%.60s.safetensors", kind);
+    const char *own = qn_test_fixture(path);
+    snprintf(path, sizeof path, "models/%.60s/expected.safetensors", kind);
+    qn_test_ok(qn_safetensors_open(own ? own : qn_test_need_fixture(path), &st));
+    return st;
+}
 
 double qn_golden_tolerance(const char *kind)
 {

@@ -22,6 +22,9 @@ double qn_golden_tolerance(const char *kind);
 /* The largest difference of the logits of prompt i, which is computed in one step. errors (NULL: not wanted):
  * of what was computed on the way; every tensor that is stored must have been seen. */
 double qn_golden_logits(qn_engine *e, const qn_safetensors *st, int i, qn_golden_errors *errors);
+/* Where what a kind makes of its picture lies: features, logits and greedy tokens. expected.safetensors, or a file
+ * of tests/golden/images where what is stored there is wrong (tools/picture_golden.py). The caller closes it. */
+qn_safetensors *qn_golden_picture(const char *kind);
 /* "prompt2" and "ids": the tensor "prompt2.ids", which must be there. */
 const qn_tensor_view *qn_golden_tensor(const qn_safetensors *st, const char *prompt, const char *what);
 /* Of an encoder: the largest difference of the hidden states (want "last_hidden") of a prompt ("prompt2"), or of its
