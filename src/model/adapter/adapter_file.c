@@ -149,6 +149,13 @@ static qn_status find_place(const reading *r, const qn_tensor_view *v, qn_adapte
     if (!to->n_roles && to->beyond >= 0)
         return qn_fail(QN_E_FORMAT, "%s: tensor %s: it is for layer %lld, but the model has %lld layers",
                        v->file, v->name, (long long)to->beyond, (long long)r->model->num_hidden_layers);
+    if (!to->n_roles && to->is_unread) {
+        if (*p == QN_ADAPTER_A)
+            qn_buf_printf(r->notes,
+                          "%s: tensors of %.100s are left out: the model was opened without a head\n",
+                          v->file, module);
+        return r->notes->status;
+    }
     if (!to->n_roles && is_absorbed(r, module))
         return qn_fail(
             QN_E_UNSUPPORTED,

@@ -7,15 +7,22 @@
 
 static const char inner[] = ".base_layer";
 
-/* The number behind "layers." that follows the decoder's prefix; -1: there is none. */
-static int64_t layer_of(const char *rest)
+/* The number behind `layers` that follows the decoder's prefix; -1: there is none. */
+static int64_t number_behind(const char *layers, const char *rest)
 {
     int64_t layer = 0;
     int digits = 0;
-    if (strncmp(rest, "layers.", 7) != 0) return -1;
-    for (rest += 7; *rest >= '0' && *rest <= '9' && digits < 18; rest++, digits++)
+    if (strncmp(rest, layers, strlen(layers)) != 0) return -1;
+    for (rest += strlen(layers); *rest >= '0' && *rest <= '9' && digits < 18; rest++, digits++)
         layer = 10 * layer + (*rest - '0');
     return digits && *rest == '.' ? layer : -1;
+}
+
+/* As the family's files call layers, or as transformers does. */
+static int64_t layer_of(const qn_family *family, const char *rest)
+{
+    const int64_t own = family->layers ? number_behind(family->layers, rest) : -1;
+    return own >= 0 ? own : number_behind("layers.", rest);
 }
 
 /* ---- linear layers ------------------------------------------------------------------------------------ */
@@ -47,6 +54,24 @@ static void find_linear(const qn_model_config *c, const char *module, const char
             out->roles[out->n_roles] = shared->roles[out->n_roles];
             out->n_roles++;
         }
+        return;
+    }
+}
+
+/* The same under the name that most families give the role, as transformers' own classes do where published files have
+ * other names. */
+static void find_usual(const qn_model_config *c, const char *module, const char *prefix,
+                       qn_adapter_place *out)
+{
+    char full[QN_TENSOR_NAME_MAX], name[QN_TENSOR_NAME_MAX];
+    int64_t shape[QN_WEIGHT_DIMS_MAX];
+    snprintf(full, sizeof full, "%s.weight", module);
+    for (int i = QN_WEIGHT_MODEL_COUNT; i < QN_WEIGHT_ROLE_COUNT; i++) {
+        const qn_weight_role role = (qn_weight_role)i;
+        if (!qn_module_has_role(c, role, out->layer, shape) ||
+            !qn_family_usual_name(prefix, role, out->layer, name) || strcmp(name, full) != 0)
+            continue;
+        out->roles[out->n_roles++] = role;
         return;
     }
 }
@@ -117,6 +142,23 @@ static qn_status find_parameter(const qn_model_config *c, const qn_adapter_confi
 
 /* ------------------------------------------------------------------------------------------------------- */
 
+/* Encoders are published with the first layer of a head, the pooler, that vectors of rows are not made of. */
+static int is_unread_head(const qn_model_config *c, const char *module)
+{
+    char full[QN_TENSOR_NAME_MAX], name[QN_TENSOR_NAME_MAX];
+    if (!c->encoder.both_ways || c->encoder.num_labels) return 0;
+    snprintf(full, sizeof full, "%s.weight", module);
+    for (const char *const *p = qn_decoder_prefixes; *p; p++)
+        for (int i = QN_WEIGHT_CLASSIFY_DENSE; i <= QN_WEIGHT_CLASSIFY_OUT; i++) {
+            const qn_weight_role role = (qn_weight_role)i;
+            if (qn_family_weight_name(c->family, QN_SOURCE_SAFETENSORS, *p, role, 0, name) &&
+                strcmp(name, full) == 0)
+                return 1;
+            if (qn_family_usual_name(*p, role, 0, name) && strcmp(name, full) == 0) return 1;
+        }
+    return 0;
+}
+
 qn_status qn_adapter_place_find(const qn_model_config *c, const qn_adapter_config *config, const char *module,
                                 int has_inner, qn_adapter_place *out)
 {
@@ -125,7 +167,7 @@ qn_status qn_adapter_place_find(const qn_model_config *c, const qn_adapter_confi
     for (const char *const *p = qn_decoder_prefixes; *p; p++) {
         if (strncmp(module, *p, strlen(*p)) != 0) continue;
         const char *rest = module + strlen(*p);
-        const int64_t layer = layer_of(rest);
+        const int64_t layer = layer_of(c->family, rest);
         *out = (qn_adapter_place){.layer = layer < 0 ? 0 : layer};
         if (layer >= c->num_hidden_layers) {
             beyond = layer;
@@ -138,9 +180,10 @@ qn_status qn_adapter_place_find(const qn_model_config *c, const qn_adapter_confi
             if (!out->n_roles && !is_mlx) QN_TRY(find_parameter(c, config, module, *p, has_inner, out));
         }
         if (!out->n_roles) find_linear(c, module, *p, layer >= 0, out);
+        if (!out->n_roles && layer >= 0) find_usual(c, module, *p, out);
         out->beyond = -1;
         if (out->n_roles) return QN_OK;
     }
-    *out = (qn_adapter_place){.beyond = beyond};
+    *out = (qn_adapter_place){.beyond = beyond, .is_unread = is_unread_head(c, module)};
     return QN_OK;
 }

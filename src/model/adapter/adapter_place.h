@@ -20,7 +20,8 @@ typedef struct {
     int turns;      /* 1: outputs of two roles take turns */
     char module
         [QN_TENSOR_NAME_MAX]; /* as the configuration names it: that of a parameter is the parameter's */
-    int64_t beyond;           /* >= 0: the module is of this layer, which the model does not have */
+    int is_unread; /* 1: the module is of a head that scores sequences, and the model was opened without one */
+    int64_t beyond; /* >= 0: the module is of this layer, which the model does not have */
 } qn_adapter_place;
 
 /* has_inner 1: there is a module of this name with ".base_layer" behind it, too. QN_E_FORMAT: target_parameters

@@ -63,12 +63,15 @@ static void find_role(const qn_model_config *c, const char *name, tensor *out)
 {
     char text[QN_TENSOR_NAME_MAX];
     int64_t shape[QN_WEIGHT_DIMS_MAX];
+    const char *layers = c->family->layers ? c->family->layers : "layers.";
+    const size_t n_layers = strlen(layers);
     out->role = QN_WEIGHT_ROLE_COUNT;
     for (const char *const *p = qn_decoder_prefixes; *p; p++) {
         const size_t n = strlen(*p);
         long long layer = 0;
         int in_layer = 0;
-        if (strncmp(name, *p, n) == 0) in_layer = sscanf(name + n, "layers.%9lld.", &layer) == 1;
+        if (strncmp(name, *p, n) == 0 && strncmp(name + n, layers, n_layers) == 0)
+            in_layer = sscanf(name + n + n_layers, "%9lld.", &layer) == 1;
         if (layer < 0 || layer >= c->num_hidden_layers) continue;
         for (int i = in_layer ? QN_WEIGHT_MODEL_COUNT : 0;
              i < (in_layer ? QN_WEIGHT_ROLE_COUNT : QN_WEIGHT_MODEL_COUNT); i++) {
@@ -308,6 +311,16 @@ static qn_status share(qn_adapter_wholes *w, const qn_model_config *c, const qn_
     return QN_OK;
 }
 
+/* Of a classifier peft names both modules that models may keep the head in, of which each model has one. */
+static int is_other_head(const qn_adapter_wholes *w, const qn_adapter_config *config, const char *name)
+{
+    static const char *const tasks[] = {"SEQ_CLS", "TOKEN_CLS"}, *const heads[] = {"classifier", "score"};
+    const char *task = json_string_value(json_object_get(config->json, "task_type"));
+    if (!task || (strcmp(task, tasks[0]) != 0 && strcmp(task, tasks[1]) != 0)) return 0;
+    return (strcmp(name, heads[0]) == 0 && is_saved(w, heads[1])) ||
+           (strcmp(name, heads[1]) == 0 && is_saved(w, heads[0]));
+}
+
 qn_status qn_adapter_wholes_finish(qn_adapter_wholes *w, const qn_model_config *c,
                                    const qn_adapter_config *config)
 {
@@ -332,7 +345,7 @@ qn_status qn_adapter_wholes_finish(qn_adapter_wholes *w, const qn_model_config *
                                config->file, (long long)json_integer_value(json_array_get(e->ids, k)));
     }
     for (size_t i = 0; config->targets && (name = qn_adapter_targets_saved(config->targets, i)); i++)
-        if (!is_saved(w, name))
+        if (!is_saved(w, name) && !is_other_head(w, config, name))
             return qn_fail(QN_E_FORMAT, "%s: modules_to_save names %.90s, but no tensor of the file is of it",
                            config->file, name);
     return share(w, c, config);

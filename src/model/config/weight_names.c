@@ -226,6 +226,13 @@ int qn_family_weight_name(const qn_family *family, qn_source_kind kind, const ch
     return 1;
 }
 
+int qn_family_usual_name(const char *prefix, qn_weight_role role, int64_t layer, char *text)
+{
+    if (!names[role].safetensors) return 0;
+    write_name(prefix, names[role].safetensors, layer, text);
+    return 1;
+}
+
 int qn_family_shared_name(const qn_family *family, qn_source_kind kind, const char *prefix,
                           qn_weight_role role, int64_t layer, char *text, const qn_shared_tensor **shared)
 {
