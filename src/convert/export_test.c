@@ -20,6 +20,7 @@
 #include "format/source/source.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/model_dir.h"
 #include "tests/support/scratch.h"
 #include "text/chat/chat.h"
 #include "text/tokenizer/tokenizer_source.h"
@@ -139,6 +140,26 @@ static void of_mlx(void **state)
     assert_non_null(strstr(qn_last_error(), "affine"));
     qn_test_ok(qn_model_fuse(base, NULL, out, &(qn_fuse_options){.type = "f32"}, NULL));
     if (!(difference(base, out) <= 1e-4)) fail_msg("affine: logits differ by %g", difference(base, out));
+    qn_test_remove(scratch);
+}
+
+/* What YaRN blends has a key in GGUF. */
+static void blends_of_yarn(void **state)
+{
+    static const char *const shares[] = {"0", "0.25", "1"};
+    const char *scratch = qn_test_scratch(), *out = qn_test_path(scratch, "m.gguf");
+    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
+        char base[QN_TEST_DIR_MAX], patch[128];
+        snprintf(patch, sizeof patch,
+                 "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, \"yarn_ext_factor\": %s}}",
+                 shares[i]);
+        qn_test_model_copy(qn_test_need_fixture("models/llama"), patch, NULL, base);
+        qn_test_ok(qn_model_fuse(base, NULL, out, NULL, NULL));
+        if (!(difference(base, out) <= 1e-4))
+            fail_msg("%s: logits differ by %g", patch, difference(base, out));
+        qn_test_model_remove(base);
+        remove(out);
+    }
     qn_test_remove(scratch);
 }
 
@@ -288,9 +309,9 @@ static void out_of_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_logits),  cmocka_unit_test(other_types),
-                                       cmocka_unit_test(of_mlx),       cmocka_unit_test(same_text),
-                                       cmocka_unit_test(refuses),      cmocka_unit_test(disk_full),
-                                       cmocka_unit_test(out_of_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_logits), cmocka_unit_test(other_types),
+                                       cmocka_unit_test(of_mlx),      cmocka_unit_test(blends_of_yarn),
+                                       cmocka_unit_test(same_text),   cmocka_unit_test(refuses),
+                                       cmocka_unit_test(disk_full),   cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests_name("export", tests, NULL, NULL);
 }

@@ -110,6 +110,7 @@ typedef struct {
     float attention_factor;                          /* 1 but for YaRN and LongRoPE */
     int64_t stretched_positions;                     /* YaRN: the context that it stretches to; else 0 */
     double original_positions, beta_fast, beta_slow; /* YaRN: of which inv_freq was made; else 0 */
+    double ext_factor;                               /* YaRN: share of the unstretched frequency; else 0 */
     float score_mscale;      /* of what is stretched: (score_mscale)^2 belongs to attention_scale where
                                 mscale_all_dim says so; else 1 */
     int64_t short_positions; /* LongRoPE: longer sequences are turned by long_inv_freq; else 0 */

@@ -117,7 +117,7 @@ static qn_status yarn_attention_factor(const qn_fields *params, qn_rope_config *
     QN_TRY(qn_fields_number(params, "yarn_attn_factor", 0, 1e6, &multiplier, NULL));
     /* GGUF has it in place of mscale_all_dim, where the factor goes to the scores and not to the rotation. */
     QN_TRY(qn_fields_number(params, "yarn_log_multiplier", 0, 1e6, &log_multiplier, &cancels));
-    if (cancels && !found)
+    if (!found && (cancels || r->ext_factor == 0))
         given = 1;
     else if (!found)
         given = mscale > 0 && mscale_all > 0
@@ -139,7 +139,7 @@ static qn_status read_score_mscale(const qn_fields *params, qn_rope_config *r)
 static qn_status scale_yarn(const qn_fields *params, const qn_fields *root, double original,
                             qn_rope_config *r)
 {
-    double fast = 0, slow = 0;
+    double fast = 0, slow = 0, ext = -1;
     int truncate = 1;
     QN_TRY(qn_fields_number(params, "beta_fast", 0, 1e6, &fast, NULL));
     QN_TRY(qn_fields_number(params, "beta_slow", 0, 1e6, &slow, NULL));
@@ -147,6 +147,9 @@ static qn_status scale_yarn(const qn_fields *params, const qn_fields *root, doub
     if (slow == 0) slow = 1;
     /* GGUF does not say: as the family has it. */
     QN_TRY(qn_fields_bool(params->gguf_architecture ? root : params, "truncate", &truncate, NULL));
+    /* llama.cpp's; negative is its word for the default. */
+    QN_TRY(qn_fields_number(params, "yarn_ext_factor", -1, 1, &ext, NULL));
+    r->ext_factor = ext < 0 ? 1 : ext;
     QN_TRY(yarn_attention_factor(params, r));
     r->stretched_positions = (int64_t)fmin(original * r->factor, 2147483647);
     r->original_positions = original;
@@ -161,9 +164,13 @@ static qn_status scale_yarn(const qn_fields *params, const qn_fields *root, doub
     high = fmin(high, (double)(r->rotary_dim - 1));
     if (low == high) high += 0.001;
     for (int64_t i = 0; i < r->rotary_dim / 2; i++) {
+        if (r->ext_factor == 0) { /* as linear scaling has it */
+            r->inv_freq[i] /= (float)r->factor;
+            continue;
+        }
         float interpolated = 1.0f / ((float)r->factor * qn_rope_power(r, i));
         float ramp = ((float)i - (float)low) / (float)(high - low);
-        float keep = 1.0f - fminf(fmaxf(ramp, 0.0f), 1.0f);
+        float keep = (1.0f - fminf(fmaxf(ramp, 0.0f), 1.0f)) * (float)r->ext_factor;
         r->inv_freq[i] = interpolated * (1.0f - keep) + r->inv_freq[i] * keep;
     }
     return QN_OK;

@@ -321,9 +321,16 @@ static int rope_attention(const qn_model_config *c, int64_t layer, double *out)
 {
     const qn_rope_config *r = &c->rope[0];
     double log_scale;
-    const int is_own = r->type == QN_ROPE_YARN && r->factor > 1 && !log_multiplier(c, layer, &log_scale);
+    const int is_own = r->type == QN_ROPE_YARN && r->factor > 1 && r->ext_factor > 0 &&
+                       !log_multiplier(c, layer, &log_scale);
     const double own = is_own ? 0.1 * log(r->factor) + 1 : 1;
     return give_unless(r->type != QN_ROPE_LONG && r->type != QN_ROPE_YARN, (double)r->attention_factor / own,
+                       out);
+}
+
+static int ext_factor(const qn_model_config *c, int64_t layer, double *out)
+{
+    return give_unless(c->rope[0].type != QN_ROPE_YARN || c->rope[0].ext_factor == 1, c->rope[0].ext_factor,
                        out);
 }
 
@@ -396,6 +403,7 @@ const qn_gguf_key qn_gguf_keys[] = {
     {"rope.scaling.attn_factor", "rope_scaling.yarn_attn_factor", QN_GGUF_KEY_NUMBER, rope_attention},
     {"rope.scaling.yarn_log_multiplier", "rope_scaling.yarn_log_multiplier", QN_GGUF_KEY_NUMBER,
      log_multiplier},
+    {"rope.scaling.yarn_ext_factor", "rope_scaling.yarn_ext_factor", QN_GGUF_KEY_NUMBER, ext_factor},
     {"rope.scaling.yarn_beta_fast", "rope_scaling.beta_fast", QN_GGUF_KEY_NUMBER, beta_fast},
     {"rope.scaling.yarn_beta_slow", "rope_scaling.beta_slow", QN_GGUF_KEY_NUMBER, beta_slow},
 };
