@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-SHARED = ["Sampling", "Loading"]  # groups of options that several commands share: described once
+SHARED = ["Sampling", "Loading", "Rotary positions"]  # groups that several commands share: described once
 
 INTRO = r"""
 .SH DESCRIPTION
@@ -157,7 +157,8 @@ def make_page(quern):
         if rules:
             page.append(".PP\n" + ".br\n".join(sentence(r) + "\n" for r in rules))
         if also:
-            page.append(f".PP\nAlso the options of {' and of '.join(f'{g} below' for g in also)}.\n")
+            listed = " and ".join(filter(None, [", ".join(also[:-1]), also[-1]]))
+            page.append(f".PP\nAlso the options of {listed} below.\n")
     for group in SHARED:
         page.append(f".SH {group.upper()}\n" + "".join(option(*o) for o in shared[group]))
     return "".join(page) + OUTRO.lstrip("\n")

@@ -19,6 +19,41 @@ extern "C" {
 
 typedef struct qn_model qn_model;
 
+/* The scaling of rotary positions (RoPE). OWN: the one that the model's files name. */
+typedef enum {
+    QN_ROPE_SCALING_OWN,
+    QN_ROPE_SCALING_NONE,
+    QN_ROPE_SCALING_LINEAR,
+    QN_ROPE_SCALING_YARN
+} qn_rope_scaling;
+
+/* For yarn_ext_factor of qn_rope_options: 0, which is not the default there. */
+#define QN_ROPE_NO_EXTRAPOLATION (-1.0)
+
+/* Changes to the rotary positions of a model. A field of 0 keeps what the model's files say. The model is then, to the
+ * last bit, the one whose config.json (or GGUF metadata) says so: model_context_size follows too. States that were saved
+ * with other rotary positions are refused. Of a model that has other positions in full and in sliding layers the fields
+ * change those of full layers alone; a note says so. QN_E_ARG: a field is negative, not finite or out of range, two
+ * fields contradict each other, or a field of YaRN is given and the scaling is not YaRN. QN_E_UNSUPPORTED: the model
+ * has no rotary positions, or its own scaling has no factor that could be replaced. */
+typedef struct {
+    double theta; /* base of the frequencies: rope_theta */
+    /* A scaling that differs from the files' replaces it with all that belongs to it alone. The factor and the context
+     * before stretching stay, unless they are given too. OWN, with a factor, of a model without scaling: LINEAR. */
+    qn_rope_scaling scaling;
+    double factor;                 /* by how much the context is stretched: 4 reaches 4 times as far */
+    int64_t yarn_original_context; /* tokens of the context before stretching */
+    /* Share of the unstretched frequency in what YaRN blends, above 0 to 1; 0 is YaRN's own 1.
+     * QN_ROPE_NO_EXTRAPOLATION: all frequencies are stretched, and attention stays as it is. */
+    double yarn_ext_factor;
+    /* Multiplies the factor of sines and cosines that YaRN makes of the stretch, 0.1 ln(factor) + 1. The key
+     * attention_factor of config.json is their product. */
+    double yarn_attention_factor;
+    /* Frequencies that turn at least beta_fast times in the original context stay, and those that turn at most
+     * beta_slow times are stretched. 0: the files', else 1 and 32. */
+    double yarn_beta_slow, yarn_beta_fast;
+} qn_rope_options;
+
 /* Strings are read during qn_model_open only. */
 typedef struct {
     const char *backend; /* name of a backend, as for qn_backend_get. NULL: the default backend */
@@ -66,6 +101,8 @@ typedef struct {
     const char *draft_model;
     /* For the backend mlx_lm: the Python that runs it. NULL: $QUERN_PYTHON, else python3. */
     const char *python;
+    /* QN_E_UNSUPPORTED if the backend has none. A draft model keeps its own. */
+    qn_rope_options rope;
 } qn_model_options;
 
 /* One row of token ids, borrowed. */

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "model/config/rope_change.h"
 #include "text/tokenizer/tokenizer.h"
 
 static qn_status check_options(const qn_model_options *o)
@@ -28,6 +29,7 @@ static qn_status check_options(const qn_model_options *o)
             return qn_fail(QN_E_ARG, "%s: %lld is not in the range 0 to %lld", fields[i].name,
                            (long long)fields[i].value, (long long)fields[i].most);
     }
+    QN_TRY(qn_rope_change_check(&o->rope));
     if (o->packed && !*o->packed) return qn_fail(QN_E_ARG, "packed: the path is empty");
     return QN_OK;
 }

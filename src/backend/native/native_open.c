@@ -103,7 +103,7 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
     qn_model_config config = {0};
     int64_t start = qn_clock_ns(), read = start, tokenized = start;
     qn_status status = qn_source_open(path, &(qn_source_options){.file = o->file}, &source);
-    if (status == QN_OK) status = qn_config_read(source, &config);
+    if (status == QN_OK) status = qn_config_read_changed(source, &o->rope, &m->notes, &config);
     if (status == QN_OK) status = qn_sampling_defaults_read(source, &m->defaults);
     if (status != QN_OK) goto out;
     read = qn_clock_ns();

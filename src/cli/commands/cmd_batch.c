@@ -104,6 +104,7 @@ static const qn_arg_group batch_groups[] = {
     {"Prompts", qn_prompt_list_args, AT(list.from), qn_prompt_list_rules},
     {"Sampling", qn_sampling_args, AT(sampling), qn_sampling_rules},
     {"Loading", qn_load_args, AT(list.load), NULL},
+    {"Rotary positions", qn_rope_args, AT(list.load.rope), qn_rope_rules},
     {0}};
 const qn_arg_spec qn_batch_spec = {"quern batch MODEL [-f PROMPTS] [options]",
                                    "Answers a list of prompts, many at a time. The answers are printed in "

@@ -227,8 +227,10 @@ static qn_status bench_precision(const char *path, bench_options *o, qn_precisio
     return status;
 }
 
-static const qn_arg_group bench_groups[] = {
-    {NULL, bench_args, 0, bench_rules}, {"Loading", qn_load_args + 1, AT(load), NULL}, {0}};
+static const qn_arg_group bench_groups[] = {{NULL, bench_args, 0, bench_rules},
+                                            {"Loading", qn_load_args + 1, AT(load), NULL},
+                                            {"Rotary positions", qn_rope_args, AT(load.rope), qn_rope_rules},
+                                            {0}};
 const qn_arg_spec qn_bench_spec = {"quern bench MODEL [options]",
                                    "Measures the speed of prefill and of decode separately, after a short "
                                    "warm-up run. Then it measures\nhow fast a repeated prompt is answered "

@@ -163,6 +163,7 @@ static qn_status run(qn_chat_state *c, const char *path, chat_options *o, int ar
 static const qn_arg_group chat_groups[] = {{NULL, chat_args, 0, NULL},
                                            {"Sampling", qn_sampling_args, AT(sampling), qn_sampling_rules},
                                            {"Loading", qn_load_args, AT(load), NULL},
+                                           {"Rotary positions", qn_rope_args, AT(load.rope), qn_rope_rules},
                                            {0}};
 const qn_arg_spec qn_chat_spec = {
     "quern chat MODEL [options]",

@@ -198,6 +198,7 @@ static const qn_arg_group classify_groups[] = {
     {NULL, classify_args, 0, classify_rules},
     {"Prompts", qn_prompt_list_args, AT(list.from), qn_prompt_list_rules},
     {"Loading", qn_load_args, AT(list.load), NULL},
+    {"Rotary positions", qn_rope_args, AT(list.load.rope), qn_rope_rules},
     {0}};
 const qn_arg_spec qn_classify_spec = {"quern classify MODEL [-f PROMPTS] [--choices A,B,C] [options]",
                                       "Prints, for each prompt, the choice that the model finds most "

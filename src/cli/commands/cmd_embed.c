@@ -51,6 +51,7 @@ static const qn_arg_group embed_groups[] = {
     {NULL, embed_args, 0, NULL},
     {"Texts", qn_prompt_list_args, AT(list.from), qn_prompt_list_rules},
     {"Loading", qn_load_args, AT(list.load), NULL},
+    {"Rotary positions", qn_rope_args, AT(list.load.rope), qn_rope_rules},
     {0}};
 const qn_arg_spec qn_embed_spec = {"quern embed MODEL [-f TEXTS] [options]",
                                    "Prints a vector for each text as JSON. Each line of the input is one "

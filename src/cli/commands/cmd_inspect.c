@@ -534,6 +534,7 @@ static const qn_arg_group inspect_groups[] = {
     {NULL, inspect_args, 0, inspect_rules},
     {"Attention", qn_attention_args, AT(of_attention), qn_attention_rules},
     {"Loading", qn_load_args, AT(load), NULL},
+    {"Rotary positions", qn_rope_args, AT(load.rope), qn_rope_rules},
     {0}};
 const qn_arg_spec qn_inspect_spec = {
     "quern inspect FILE|DIR [--metadata] [--tensors] [--json] | MODEL --attention -p PROMPT [options]",

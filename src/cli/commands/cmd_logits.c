@@ -89,8 +89,10 @@ static qn_status print_summary(const qn_model *model, const logits_options *o, c
     return qn_out_line(&b);
 }
 
-static const qn_arg_group logits_groups[] = {
-    {NULL, logits_args, 0, NULL}, {"Loading", qn_load_args, AT(load), NULL}, {0}};
+static const qn_arg_group logits_groups[] = {{NULL, logits_args, 0, NULL},
+                                             {"Loading", qn_load_args, AT(load), NULL},
+                                             {"Rotary positions", qn_rope_args, AT(load.rope), qn_rope_rules},
+                                             {0}};
 const qn_arg_spec qn_logits_spec = {"quern logits MODEL --ids IDS.json -o OUT.safetensors [options]",
                                     "Computes the logits of all rows as one batch and writes them in blocks.",
                                     logits_groups,

@@ -187,8 +187,10 @@ static qn_status run(const char *path, rerank_options *o, size_t *n_failed)
     return status;
 }
 
-static const qn_arg_group rerank_groups[] = {
-    {NULL, rerank_args, 0, rerank_rules}, {"Loading", qn_load_args, AT(load), NULL}, {0}};
+static const qn_arg_group rerank_groups[] = {{NULL, rerank_args, 0, rerank_rules},
+                                             {"Loading", qn_load_args, AT(load), NULL},
+                                             {"Rotary positions", qn_rope_args, AT(load.rope), qn_rope_rules},
+                                             {0}};
 const qn_arg_spec qn_rerank_spec = {
     "quern rerank MODEL -q QUERY [-f DOCUMENTS] [options]",
     "Prints the documents with the probability that each is relevant to the query, the "

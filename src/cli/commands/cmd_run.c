@@ -236,6 +236,7 @@ static qn_status run_text(qn_model *model, const run_options *o, const qn_buf *t
 static const qn_arg_group run_groups[] = {{NULL, run_args, 0, run_rules},
                                           {"Sampling", qn_sampling_args, AT(sampling), qn_sampling_rules},
                                           {"Loading", qn_load_args, AT(load), NULL},
+                                          {"Rotary positions", qn_rope_args, AT(load.rope), qn_rope_rules},
                                           {0}};
 const qn_arg_spec qn_run_spec = {"quern run [MODEL] [-p PROMPT] [options]",
                                  "Prints the model's answer to a prompt (from -p or standard input) as it "

@@ -73,6 +73,7 @@ static const qn_arg_group score_groups[] = {
     {NULL, score_args, 0, score_rules},
     {"Texts", qn_prompt_list_args, AT(list.from), qn_prompt_list_rules},
     {"Loading", qn_load_args, AT(list.load), NULL},
+    {"Rotary positions", qn_rope_args, AT(list.load.rope), qn_rope_rules},
     {0}};
 const qn_arg_spec qn_score_spec = {
     "quern score MODEL [-f TEXT] [options]",

@@ -199,8 +199,10 @@ static void name_model(const char *path, qn_buf *file, qn_buf *name)
     qn_buf_append(name, path + begin, n - begin);
 }
 
-static const qn_arg_group serve_groups[] = {
-    {NULL, serve_args, 0, NULL}, {"Loading", qn_load_args, AT(load), NULL}, {0}};
+static const qn_arg_group serve_groups[] = {{NULL, serve_args, 0, NULL},
+                                            {"Loading", qn_load_args, AT(load), NULL},
+                                            {"Rotary positions", qn_rope_args, AT(load.rope), qn_rope_rules},
+                                            {0}};
 const qn_arg_spec qn_serve_spec = {
     "quern serve [MODEL] [options]",
     "Serves OpenAI's API: /v1/chat/completions, /v1/completions, "

@@ -115,6 +115,8 @@ static qn_status set_real(const qn_arg *arg, char *to, const char *text)
         return qn_fail(QN_E_ARG, "%s: %s is not in the range %g to %g", arg->name, text, arg->low, arg->high);
     if (arg->kind == QN_ARG_FLOAT)
         *(float *)(void *)to = (float)value;
+    else if (arg->kind == QN_ARG_RATIO)
+        *(qn_arg_ratio *)(void *)to = (qn_arg_ratio){value, 1};
     else
         *(double *)(void *)to = value;
     return QN_OK;
@@ -139,6 +141,7 @@ qn_status qn_args_set(const qn_arg *arg, void *options, const char *text)
         return set_integer(arg, to, text);
     case QN_ARG_FLOAT:
     case QN_ARG_REAL:
+    case QN_ARG_RATIO:
         return set_real(arg, to, text);
     case QN_ARG_UINT64:
         if (!qn_args_read_uint(text, (uint64_t *)(void *)to))
@@ -297,6 +300,7 @@ static const char *const synonyms[][2] = {
     {"sys", "--system"},
     {"system-prompt", "--system"},
     {"file", "--prompt-file"},
+    {"rope-freq-base", "--rope-theta"},
 };
 
 /* The foreign name's option; NULL: it is none, or the command has no such option. */
@@ -402,6 +406,8 @@ static int is_given(const qn_arg *arg, const void *group)
         return ((const qn_arg_list *)at)->n > 0;
     case QN_ARG_LIMIT:
         return ((const qn_arg_limit *)at)->given;
+    case QN_ARG_RATIO:
+        return ((const qn_arg_ratio *)at)->given;
     case QN_ARG_BYTES:
         return *(const size_t *)at != 0;
     case QN_ARG_UINT64:

@@ -19,6 +19,7 @@ typedef enum {
     QN_ARG_UINT64, /* uint64_t */
     QN_ARG_FLOAT,  /* float in [low, high] */
     QN_ARG_REAL,   /* double in [low, high] */
+    QN_ARG_RATIO,  /* qn_arg_ratio: the same, where 0 is something else than nothing given */
     QN_ARG_BYTES,  /* size_t; K, M, G, T behind it are powers of 1024 */
     QN_ARG_LIMIT,  /* qn_arg_limit: the same, where 0 is something else than nothing given */
     QN_ARG_TEXT,   /* const char * */
@@ -36,6 +37,11 @@ typedef struct {
     size_t bytes;
     int given;
 } qn_arg_limit;
+
+typedef struct {
+    double value;
+    int given;
+} qn_arg_ratio;
 
 typedef struct {
     const char *name; /* "--max-tokens" */

@@ -130,6 +130,8 @@ qn_status qn_load_prepare(qn_load_options *l)
     l->o.kv_type = (qn_kv_type)l->kv_type;
     if (l->cache_limit.given)
         l->o.cache_limit_bytes = l->cache_limit.bytes ? l->cache_limit.bytes : QN_KEEP_NOTHING;
+    QN_TRY(qn_rope_finish(&l->rope));
+    l->o.rope = l->rope.o;
     QN_TRY(read_layers(l->gpu_layers, &l->o.gpu_layers));
     for (size_t i = 0; i < l->adapters.n; i++) QN_TRY(read_adapter(l, i));
     if (l->adapters.n) {

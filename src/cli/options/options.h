@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "cli/options/args.h"
 #include "cli/options/form.h"
+#include "cli/options/rope.h"
 
 /* Fields of the API's own structure that have a different C type than args.h writes stand beside it. */
 typedef struct {
@@ -19,6 +20,7 @@ typedef struct {
     qn_cli_adapter adapter[QN_ARG_LIST_MAX];
     int precision, kv_type;
     qn_arg_limit cache_limit;
+    qn_rope_cli rope;
     const char *gpu_layers, *template_path;
     qn_buf template_text;
     int offline;

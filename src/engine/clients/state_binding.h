@@ -12,6 +12,7 @@ typedef struct {
     qn_state_binding is;
     qn_state_sizes sizes;
     qn_buf set, layout; /* the texts of it */
+    char positions[24];
 } qn_engine_binding;
 
 /* To be freed, also on failure. */

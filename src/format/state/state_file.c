@@ -56,6 +56,7 @@ static qn_status read_binding(qn_state_file *f)
     QN_TRY(read_text(f, QN_STATE_META_KV_TYPE, &f->binding.kv_type));
     QN_TRY(read_text(f, QN_STATE_META_SET, &f->binding.set));
     QN_TRY(read_text(f, QN_STATE_META_LAYOUT, &f->binding.layout));
+    f->binding.positions = qn_safetensors_metadata(f->tensors, QN_STATE_META_POSITIONS);
     QN_TRY(read_text(f, QN_STATE_META_FINGERPRINT, &print));
     if (strlen(print) != 16 || strspn(print, "0123456789abcdef") != 16)
         return qn_fail(QN_E_FORMAT, "%s: %s \"%.32s\" is not a hash", path, QN_STATE_META_FINGERPRINT, print);
@@ -375,6 +376,9 @@ qn_status qn_state_file_check(const qn_state_file *f, const qn_state_binding *wa
         return other(f, is_same_device(b->set, wanted->set) ? "instruction set" : "device", b->set,
                      wanted->set);
     if (strcmp(b->layout, wanted->layout) != 0) return other(f, "layout", b->layout, wanted->layout);
+    if (strcmp(b->positions ? b->positions : "", wanted->positions ? wanted->positions : "") != 0)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: saved with other rotary positions (RoPE) than the model's",
+                       qn_state_file_path(f));
     int same = f->sizes.n_groups == sizes->n_groups && f->sizes.slot_bytes == sizes->slot_bytes;
     for (int g = 0; same && g < sizes->n_groups; g++) same = f->sizes.page_bytes[g] == sizes->page_bytes[g];
     if (same) return QN_OK;

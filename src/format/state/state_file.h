@@ -29,6 +29,7 @@ typedef struct {
     const char *kv_type;   /* "bf16" */
     const char *set;       /* instructions that computed it: "cpu avx512" */
     const char *layout;    /* heads, windows and layers of each group of pages, floats of slots */
+    const char *positions; /* a hash of rotary positions that options changed; NULL: they are the files' */
 } qn_state_binding;
 
 /* Bytes of one page of each group, and of one slot (0: there are none). */

@@ -22,7 +22,8 @@
         if ((expr) != QN_OK) fail_msg("%s", qn_last_error()); \
     } while (0)
 
-static const qn_state_binding binding = {0x0123456789abcdef, "high", "bf16", "cpu avx512", "2 groups"};
+static const qn_state_binding binding = {0x0123456789abcdef, "high",     "bf16",
+                                         "cpu avx512",       "2 groups", "00ff"};
 static const qn_state_sizes sizes = {2, {96, 40}, 24};
 static const int64_t page_counts[] = {3, 2};
 enum { N_SLOTS = 2 };
@@ -220,24 +221,41 @@ static void versions(void **state)
 static void other_models_are_refused(void **state)
 {
     const char *folder = qn_test_scratch(), *path = qn_test_path(folder, "x.state");
+    qn_state_writer *w;
     qn_state_file *f;
     OK(write_one(path));
     OK(qn_state_file_open(path, &f));
     OK(qn_state_file_check(f, &binding, &sizes));
-    qn_state_binding others[5];
-    for (int i = 0; i < 5; i++) others[i] = binding;
+    qn_state_binding others[7];
+    for (int i = 0; i < 7; i++) others[i] = binding;
     others[0].fingerprint = 1;
     others[1].precision = "fast";
     others[2].kv_type = "f16";
     others[3].set = "cpu avx2";
     others[4].layout = "1 group";
-    static const char *const words[] = {"another model", "precision is high, the model's is fast",
-                                        "keys and values is bf16", "set is cpu avx512", "layout"};
-    for (int i = 0; i < 5; i++)
+    others[5].positions = "00fe";
+    others[6].positions = NULL;
+    static const char *const words[] = {"another model",
+                                        "precision is high, the model's is fast",
+                                        "keys and values is bf16",
+                                        "set is cpu avx512",
+                                        "layout",
+                                        "other rotary positions",
+                                        "other rotary positions"};
+    for (int i = 0; i < 7; i++)
         refused(qn_state_file_check(f, &others[i], &sizes), QN_E_UNSUPPORTED, words[i]);
     const qn_state_sizes wrong[] = {{1, {96}, 24}, {2, {96, 41}, 24}, {2, {96, 40}, 0}};
     for (int i = 0; i < 3; i++)
         refused(qn_state_file_check(f, &binding, &wrong[i]), QN_E_UNSUPPORTED, "another size");
+    qn_state_file_close(f);
+    OK(qn_state_writer_new(path, &others[6], &sizes, &w));
+    OK(qn_state_writer_begin(w, (int64_t[]){0, 0}, 0));
+    OK(qn_state_writer_finish(w));
+    qn_state_writer_free(w);
+    OK(qn_state_file_open(path, &f));
+    assert_null(qn_state_file_binding(f)->positions);
+    OK(qn_state_file_check(f, &others[6], &sizes));
+    refused(qn_state_file_check(f, &binding, &sizes), QN_E_UNSUPPORTED, words[6]);
     qn_state_file_close(f);
     qn_test_remove(folder);
 }

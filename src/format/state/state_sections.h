@@ -20,6 +20,7 @@
 #define QN_STATE_META_KV_TYPE "quern.kv_type"
 #define QN_STATE_META_SET "quern.set"
 #define QN_STATE_META_LAYOUT "quern.layout"
+#define QN_STATE_META_POSITIONS "quern.positions" /* where options changed them */
 
 typedef enum {
     QN_STATE_SUMS,    /* [n] checksums, by qn_state_sum_place */
@@ -103,6 +104,7 @@ static inline int64_t qn_state_sum_binding(const qn_state_binding *b, const qn_s
     uint64_t hash = qn_hash_bytes(&b->fingerprint, sizeof b->fingerprint, 1);
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         hash = qn_hash_bytes(texts[i], strlen(texts[i]), hash);
+    if (b->positions) hash = qn_hash_bytes(b->positions, strlen(b->positions), hash);
     for (int g = 0; g < sizes->n_groups; g++)
         hash = qn_hash_bytes(&sizes->page_bytes[g], sizeof sizes->page_bytes[g], hash);
     return (int64_t)qn_hash_bytes(&sizes->slot_bytes, sizeof sizes->slot_bytes, hash);

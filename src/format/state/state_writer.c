@@ -42,11 +42,11 @@ qn_status qn_state_writer_new(const char *path, const qn_state_binding *binding,
     const char *const pairs[][2] = {
         {QN_STATE_META_FINGERPRINT, print},        {QN_STATE_META_PRECISION, binding->precision},
         {QN_STATE_META_KV_TYPE, binding->kv_type}, {QN_STATE_META_SET, binding->set},
-        {QN_STATE_META_LAYOUT, binding->layout},
+        {QN_STATE_META_LAYOUT, binding->layout},   {QN_STATE_META_POSITIONS, binding->positions},
     };
     qn_status status = qn_st_writer_new(path, &w->tensors);
     for (size_t i = 0; status == QN_OK && i < sizeof pairs / sizeof *pairs; i++)
-        status = qn_st_writer_metadata(w->tensors, pairs[i][0], pairs[i][1]);
+        if (pairs[i][1]) status = qn_st_writer_metadata(w->tensors, pairs[i][0], pairs[i][1]);
     if (status == QN_OK) status = qn_st_writer_align(w->tensors, DATA_ALIGN);
     if (status == QN_OK) qn_st_writer_private(w->tensors); /* it is what somebody wrote */
     if (status == QN_OK)

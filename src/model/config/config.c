@@ -35,6 +35,8 @@ typedef struct {
     json_t *root;       /* config.json, or GGUF metadata under its names; owned */
     json_t *generation; /* generation_config.json; owned, NULL: none */
     qn_fields fields;
+    const qn_rope_options *rope; /* changes; NULL: none */
+    qn_buf *notes;               /* what was changed; NULL: not said */
 } reader;
 
 /* ---- which family -------------------------------------------------------------------------------------- */
@@ -631,7 +633,7 @@ static qn_status read_all(reader *r, qn_model_config *c)
     QN_TRY(read_multipliers(r, c));
     QN_TRY(read_layer_input(r, c));
     QN_TRY(qn_encoder_config_read(r->src, r->family, &r->fields, r->root, c));
-    QN_TRY(qn_layer_config_read(r->src, r->family, &r->fields, c));
+    QN_TRY(qn_layer_config_read(r->src, r->family, &r->fields, r->rope, r->notes, c));
     qn_encoder_config_finish(r->family, c);
     QN_TRY(qn_xielu_config_read(r->src, c));
     if (r->family->altup) QN_TRY(qn_altup_config_read(&r->fields, c));
@@ -644,7 +646,13 @@ static qn_status read_all(reader *r, qn_model_config *c)
 
 qn_status qn_config_read(qn_source *src, qn_model_config *out)
 {
-    reader r = {.src = src};
+    return qn_config_read_changed(src, NULL, NULL, out);
+}
+
+qn_status qn_config_read_changed(qn_source *src, const qn_rope_options *rope, qn_buf *notes,
+                                 qn_model_config *out)
+{
+    reader r = {.src = src, .rope = rope, .notes = notes};
     qn_model_config c = {.vocab_size = 0};
     qn_status status = read_all(&r, &c);
     json_decref(r.root);

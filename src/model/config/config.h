@@ -7,8 +7,10 @@
 #ifndef QN_MODEL_CONFIG_CONFIG_H
 #define QN_MODEL_CONFIG_CONFIG_H
 
+#include <quern/model.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/status.h"
 #include "format/source/source.h"
 #include "model/config/blocks/vision_config.h"
@@ -281,6 +283,7 @@ typedef struct {
     int n_rope;                   /* sets in use */
     int64_t rope_short_positions; /* short_positions of the sets that have one; 0: none does */
     int rope_interleaved;         /* pairs are dimensions (2i, 2i+1); else (i, i + rotary_dim/2) */
+    int rope_changed;             /* 1: options changed it, so that it is not what the files say */
 
     /* 1: the files say that these vectors exist, so a missing one is an error. A bias that is in the file is
      * used in any case. */
@@ -321,6 +324,10 @@ typedef struct {
  * unknown architecture (the message lists the known ones), rope type or activation. QN_E_FORMAT: a field is
  * missing, of the wrong type, out of range or at odds with another. Untouched on failure. */
 qn_status qn_config_read(qn_source *src, qn_model_config *out);
+/* The same as if the files had the rotary positions of rope. notes gets a sentence on what was changed. rope and notes
+ * may be NULL. Also the statuses of qn_rope_options. */
+qn_status qn_config_read_changed(qn_source *src, const qn_rope_options *rope, qn_buf *notes,
+                                 qn_model_config *out);
 /* Frees the arrays; the struct itself is the caller's. Accepts NULL and a zeroed config. */
 void qn_config_free(qn_model_config *c);
 

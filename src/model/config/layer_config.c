@@ -9,6 +9,7 @@
 #include "model/config/blocks/state_space_config.h"
 #include "model/config/layer_heads.h"
 #include "model/config/layer_list.h"
+#include "model/config/rope_change.h"
 #include "model/config/rope_long.h"
 #include "model/config/rope_params.h"
 
@@ -393,19 +394,43 @@ static qn_status read_short_positions(const qn_source *src, const qn_fields *f, 
     return QN_OK;
 }
 
-qn_status qn_layer_config_read(const qn_source *src, const qn_family *family, const qn_fields *f,
-                               qn_model_config *c)
+/* How positions turn queries and keys, and how many there are. */
+static qn_status read_positions(const qn_source *src, const qn_family *family, const qn_fields *f,
+                                qn_model_config *c)
 {
-    QN_TRY(read_layers(f, family, c));
-    QN_TRY(qn_layer_heads_read(src, family, f, c));
     QN_TRY(read_rope(f, family, c));
     if (family->tempers_queries) QN_TRY(read_temperature(f, c));
     if (c->rope[0].stretched_positions > c->max_position_embeddings)
         c->max_position_embeddings = c->rope[0].stretched_positions;
     QN_TRY(read_rope_factors(src, f, c));
+    return read_short_positions(src, f, c);
+}
+
+static qn_status read_changed_positions(const qn_source *src, const qn_family *family, const qn_fields *f,
+                                        const qn_rope_options *rope, qn_buf *notes, qn_model_config *c)
+{
+    qn_fields changed = *f;
+    json_t *edited = NULL;
+    qn_status status = qn_rope_change_check(rope);
+    if (status == QN_OK) status = qn_rope_change_apply(rope, family, c, &changed, &edited);
+    if (status == QN_OK) status = read_positions(src, family, &changed, c);
+    if (status == QN_OK && notes) status = qn_rope_change_note(rope, src, f, c, notes);
+    c->rope_changed = 1;
+    json_decref(edited);
+    return status;
+}
+
+qn_status qn_layer_config_read(const qn_source *src, const qn_family *family, const qn_fields *f,
+                               const qn_rope_options *rope, qn_buf *notes, qn_model_config *c)
+{
+    QN_TRY(read_layers(f, family, c));
+    QN_TRY(qn_layer_heads_read(src, family, f, c));
+    if (qn_rope_change_asked(rope))
+        QN_TRY(read_changed_positions(src, family, f, rope, notes, c));
+    else
+        QN_TRY(read_positions(src, family, f, c));
     if (family->latent) qn_latent_config_finish(c);
     if (family->delta != QN_DELTA_NEVER) QN_TRY(read_delta(f, family, &c->delta));
     if (family->recurrent == QN_MIXER_STATE_SPACE) QN_TRY(qn_state_space_config_read(f, family, c));
-    if (family->recurrent == QN_MIXER_SHORT_CONV) QN_TRY(read_short_conv(f, &c->short_conv));
-    return read_short_positions(src, f, c);
+    return family->recurrent == QN_MIXER_SHORT_CONV ? read_short_conv(f, &c->short_conv) : QN_OK;
 }

@@ -8,8 +8,8 @@
 #include "model/config/fields.h"
 
 /* Fills rope, n_rope and layers of c, whose sizes are read already. What was allocated is c's, also on
- * failure. */
+ * failure. rope, notes: as of qn_config_read_changed. */
 qn_status qn_layer_config_read(const qn_source *src, const qn_family *family, const qn_fields *f,
-                               qn_model_config *c);
+                               const qn_rope_options *rope, qn_buf *notes, qn_model_config *c);
 
 #endif
