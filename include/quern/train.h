@@ -108,6 +108,9 @@ typedef struct {
     size_t memory_limit_bytes; /* hard limit for all that the training holds [none] */
     const char *device; /* as for qn_model_open ["auto"; with resume the device that computed the state] */
     size_t device_memory_limit_bytes; /* as for qn_model_open [what is free] */
+    /* As of qn_model_options [the files']. The adapter's files do not say it: give it again where the adapter is
+     * used. QN_E_ARG with model, which has it already, and with FULL, which writes the files' own. */
+    qn_rope_options rope;
 } qn_train_options;
 
 typedef struct qn_training qn_training;
@@ -257,6 +260,7 @@ typedef struct {
     size_t memory_limit_bytes;
     const char *device;               /* as for qn_model_open ["auto"] */
     size_t device_memory_limit_bytes; /* as for qn_model_open [what is free] */
+    qn_rope_options rope;             /* as of qn_model_options [the files'] */
     qn_evaluate_line_fn *notify;      /* told of each line, in the order of the file; may be NULL */
     void *user;
 } qn_evaluate_options;

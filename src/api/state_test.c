@@ -122,6 +122,7 @@ static void refusals(void **state)
     const char *folder = qn_test_scratch(), *path = path_in(folder, "x.state");
     qn_model *a = open_model("models/llama"), *other = open_model("models/gemma3_text");
     qn_model *fast = open_with("models/llama", (qn_model_options){.precision = QN_PRECISION_FAST});
+    qn_model *turned = open_with("models/llama", (qn_model_options){.rope = {.theta = 20000}});
     qn_model *without = open_with("models/llama", (qn_model_options){.no_prefix_cache = 1});
     qn_cache *out = NULL;
     qn_cache_counters counters;
@@ -133,6 +134,8 @@ static void refusals(void **state)
     ok(qn_model_save_state(a, path));
     refused(qn_model_load_state(other, path), QN_E_UNSUPPORTED, "another model");
     refused(qn_model_load_state(fast, path), QN_E_UNSUPPORTED, "precision");
+    refused(qn_model_load_state(turned, path), QN_E_UNSUPPORTED, "other rotary positions");
+    refused(qn_cache_load(turned, path, &out), QN_E_UNSUPPORTED, "other rotary positions");
     refused(qn_model_load_state(without, path), QN_E_UNSUPPORTED, "without a prefix cache");
     refused(qn_model_save_state(without, path), QN_E_UNSUPPORTED, "without a prefix cache");
     refused(qn_model_load_state(a, qn_test_path(folder, "none")), QN_E_IO, "none");
@@ -159,6 +162,7 @@ static void refusals(void **state)
     qn_model_close(&a);
     qn_model_close(&other);
     qn_model_close(&fast);
+    qn_model_close(&turned);
     qn_model_close(&without);
     qn_test_remove(folder);
 }

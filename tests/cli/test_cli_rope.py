@@ -196,6 +196,69 @@ def test_packed_weights_do_not_depend_on_positions(tmp_path):
     assert same(got, logits(model, ROWS, tmp_path, "--packed", "none", *options))
 
 
+# ---- training --------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "train.jsonl"
+    lines = [{"text": f"The mill by the river grinds {i} grains."} for i in range(8)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def train(model, data, out, *args, code=0):
+    done = call("train", model, data, "-o", out, "--steps", 2, "--rank", 2, "--max-length", 32, "-t", 1, *args)
+    assert done.returncode == code, done.stderr.decode()
+    return done.stderr.decode()
+
+
+def test_training_as_with_an_edited_config(data, tmp_path):
+    model, options = fixture("models/llama"), [*YARN_ARGS, "--yarn-ext-factor", 1]
+    said = train(model, data, tmp_path / "a", *options)
+    assert "rotary positions differ from " in said
+    assert "--rope-scaling yarn --rope-scale 4 --yarn-ext-factor 1\n" in said.split("to use it: ")[1]
+    train(edited("models/llama", tmp_path, scaling()), data, tmp_path / "b")
+    train(model, data, tmp_path / "c")
+    made = [(tmp_path / name / "last" / "adapter_model.safetensors").read_bytes() for name in "abc"]
+    assert made[0] == made[1] != made[2]
+
+
+def test_settings_of_a_training_in_a_file(data, tmp_path):
+    file = tmp_path / "settings.yaml"
+    file.write_text("rope-scaling: yarn\nrope-scale: 4\nyarn-ext-factor: 0\n")
+    train(fixture("models/llama"), data, tmp_path / "a", "--config", file)
+    train(fixture("models/llama"), data, tmp_path / "b", *YARN_ARGS, "--yarn-ext-factor", 0)
+    made = [(tmp_path / name / "last" / "adapter_model.safetensors").read_bytes() for name in "ab"]
+    assert made[0] == made[1]
+
+
+def test_a_training_goes_on_with_its_positions(data, tmp_path):
+    model = fixture("models/llama")
+    train(model, data, tmp_path / "a", "--rope-theta", 20000)
+    assert "0 of 2 steps" not in train(model, data, tmp_path / "a", "--rope-theta", 20000, "--resume")
+    for other in ([], ["--rope-theta", 20001]):
+        assert "rotary_positions=" in train(model, data, tmp_path / "a", "--resume", *other, code=1)
+
+
+def test_a_model_that_is_written_would_not_say_so(data, tmp_path):
+    model, out = fixture("models/llama"), tmp_path / "a"
+    said = train(model, data, out, "--method", "full", "--rope-theta", 20000, code=1)
+    assert "keeps those of its files" in said
+    said = train(model, data, out, "--rope-scaling", "linear", "--rope-scale", 2, "--yarn-beta-slow", 2, code=2)
+    assert "needs --rope-scaling yarn" in said
+
+
+def test_losses_of_an_edited_config(data, tmp_path):
+    def loss(model, *options):
+        done = call("eval", model, data, "--json", "-t", 1, *options)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["loss"], done.stderr.decode()
+    got, said = loss(fixture("models/llama"), *YARN_ARGS, "--yarn-orig-ctx", 16)
+    assert "rotary positions differ from " in said
+    assert got == loss(edited("models/llama", tmp_path, scaling(original_max_position_embeddings=16)))[0]
+    assert got != loss(fixture("models/llama"))[0]
+
+
 # ---- refusals --------------------------------------------------------------------------------------------
 
 REFUSED = [

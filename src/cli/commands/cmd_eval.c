@@ -11,6 +11,7 @@
 
 typedef struct {
     qn_evaluate_options o;
+    qn_rope_cli rope;
     const char *adapter;
     int mask, precision, split, lines, json;
 } eval_options;
@@ -49,7 +50,8 @@ static const qn_arg eval_args[] = {
     {0},
 };
 
-static const qn_arg_group eval_groups[] = {{NULL, eval_args, 0, NULL}, {0}};
+static const qn_arg_group eval_groups[] = {
+    {NULL, eval_args, 0, NULL}, {"Rotary positions", qn_rope_args, AT(rope), qn_rope_rules}, {0}};
 const qn_arg_spec qn_eval_spec = {
     "quern eval MODEL DATA [options]",
     "Prints the loss and perplexity of a model over a data set. The loss is the mean over the tokens that\n"
@@ -129,6 +131,8 @@ int qn_cmd_eval(int argc, char **argv)
     const char *positional[QN_POSITIONAL_MAX];
     int n, code;
     if (qn_args_parse(&qn_eval_spec, &o, argc, argv, positional, &n, &code)) return code;
+    if (qn_rope_finish(&o.rope) != QN_OK) return qn_args_fail("eval", "%s", qn_last_error());
+    o.o.rope = o.rope.o;
     o.o.model_path = positional[0];
     o.o.data_path = positional[1];
     qn_buf adapter = {0};

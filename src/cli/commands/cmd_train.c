@@ -16,11 +16,13 @@
 #include "cli/train/train_progress.h"
 #include "cli/train/train_report.h"
 
-static const qn_arg_group train_groups[] = {{NULL, qn_train_run_args, 0, qn_train_run_rules},
-                                            {"What is trained", qn_train_what_args, 0, NULL},
-                                            {"Steps", qn_train_step_args, 0, NULL},
-                                            {"Data", qn_train_data_args, 0, NULL},
-                                            {0}};
+static const qn_arg_group train_groups[] = {
+    {NULL, qn_train_run_args, 0, qn_train_run_rules},
+    {"What is trained", qn_train_what_args, 0, NULL},
+    {"Steps", qn_train_step_args, 0, NULL},
+    {"Data", qn_train_data_args, 0, NULL},
+    {"Rotary positions", qn_rope_args, offsetof(qn_train_cli, rope), qn_rope_rules},
+    {0}};
 const qn_arg_spec qn_train_spec = {
     "quern train MODEL DATA -o DIR [options]",
     "Fine-tunes a model. It trains a LoRA or DoRA adapter for weights of any type, or the weights\n"
@@ -245,6 +247,7 @@ static void note_use(const qn_train_options *o)
         put_word(&b, o->model_path);
         qn_buf_puts(&b, " --adapter ");
         put_word(&b, path.data);
+        qn_rope_put(&b, &o->rope);
     }
     if (b.status == QN_OK && path.status == QN_OK) fprintf(stderr, "quern: %s\n", b.data);
     qn_buf_free(&path);

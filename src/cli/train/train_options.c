@@ -176,6 +176,8 @@ int qn_train_options_finish(qn_train_cli *t)
     o->weight_decay = t->weight_decay == 0 ? -1 : t->weight_decay > 0 ? t->weight_decay : 0;
     o->clip_norm = t->clip_norm == 0 ? -1 : t->clip_norm > 0 ? t->clip_norm : 0;
     if (t->layers && read_layers(t)) return QN_EXIT_USAGE;
+    if (qn_rope_finish(&t->rope) != QN_OK) return qn_args_fail("train", "%s", qn_last_error());
+    o->rope = t->rope.o;
     if (!o->model_path || !*o->model_path) return qn_args_fail("train", "MODEL is missing");
     if (!o->data_path || !*o->data_path) return qn_args_fail("train", "DATA is missing");
     if (o->out_path && !*o->out_path) return qn_args_fail("train", "--output: the name is empty");

@@ -5,11 +5,13 @@
 #include <quern/train.h>
 
 #include "cli/options/args.h"
+#include "cli/options/rope.h"
 
 /* Fields of the API's own structure that have a different C type than args.h writes, or whose 0 says
  * something, stand beside it. */
 typedef struct {
     qn_train_options o;
+    qn_rope_cli rope;
     const char *config, *layers, *schema;
     int method, init, adapter_type, layout, save_type, optimizer, schedule, precision, mask;
     double beta1, beta2, eps, lr, weight_decay, clip_norm; /* negative: not given */

@@ -4,32 +4,9 @@
 #include <quern/model.h>
 #include <stdio.h>
 
-#include "base/map.h"
+#include "model/config/rope_change.h"
 
 _Static_assert((int)QN_STATE_FILE_GROUPS_MAX >= (int)QN_LAYER_GROUPS_MAX, "a file has room for all groups");
-
-static uint64_t hash_rope(const qn_rope_config *r, uint64_t hash)
-{
-    const size_t n_bytes = (size_t)(r->rotary_dim / 2) * sizeof *r->inv_freq;
-    const int64_t numbers[] = {r->rotary_dim, r->short_positions, r->mrope_interleaved};
-    hash = qn_hash_bytes(numbers, sizeof numbers, hash);
-    hash = qn_hash_bytes(r->mrope_section, sizeof r->mrope_section, hash);
-    hash = qn_hash_bytes(&r->attention_factor, sizeof r->attention_factor, hash);
-    hash = qn_hash_bytes(r->inv_freq, n_bytes, hash);
-    return r->long_inv_freq ? qn_hash_bytes(r->long_inv_freq, n_bytes, hash) : hash;
-}
-
-/* All that options may change of how queries and keys depend on positions. What the files say of it is in the
- * fingerprint. */
-static uint64_t hash_positions(const qn_model_config *c)
-{
-    const float scales[] = {c->attention_scale, c->query_scale_beta, c->query_scale_positions};
-    uint64_t hash = qn_hash_bytes(scales, sizeof scales, 1);
-    for (int i = 0; i < c->n_rope; i++) hash = hash_rope(&c->rope[i], hash);
-    for (int64_t i = 0; i < c->num_hidden_layers; i++)
-        hash = qn_hash_bytes(&c->layers[i].rope, sizeof c->layers[i].rope, hash);
-    return qn_hash_bytes(&c->rope_interleaved, sizeof c->rope_interleaved, hash);
-}
 
 qn_status qn_engine_bind(const qn_engine *e, uint64_t fingerprint, qn_engine_binding *out)
 {
@@ -52,7 +29,7 @@ qn_status qn_engine_bind(const qn_engine *e, uint64_t fingerprint, qn_engine_bin
         out->sizes.slot_bytes = qn_pages_unit_bytes(e->slots);
     }
     if (out->set.status != QN_OK) return out->set.status;
-    snprintf(out->positions, sizeof out->positions, "%016" PRIx64, hash_positions(&e->config));
+    snprintf(out->positions, sizeof out->positions, "%016" PRIx64, qn_rope_change_hash(&e->config));
     out->is = (qn_state_binding){.fingerprint = fingerprint,
                                  .precision = qn_precision_name(e->info.precision),
                                  .kv_type = qn_dtype_name(e->info.kv_dtype),

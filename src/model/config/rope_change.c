@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 
 enum { POSITIONS_MAX = 2147483647 };
@@ -274,4 +275,27 @@ qn_status qn_rope_change_note(const qn_rope_options *o, const qn_source *src, co
     if (table) qn_buf_printf(notes, "; the factors in the tensor %s still apply", table);
     qn_buf_printf(notes, "; the model's context is %lld tokens\n", (long long)c->max_position_embeddings);
     return notes->status;
+}
+
+/* ---- whose states ---------------------------------------------------------------------------------------- */
+
+static uint64_t hash_rope(const qn_rope_config *r, uint64_t hash)
+{
+    const size_t n_bytes = (size_t)(r->rotary_dim / 2) * sizeof *r->inv_freq;
+    const int64_t numbers[] = {r->rotary_dim, r->short_positions, r->mrope_interleaved};
+    hash = qn_hash_bytes(numbers, sizeof numbers, hash);
+    hash = qn_hash_bytes(r->mrope_section, sizeof r->mrope_section, hash);
+    hash = qn_hash_bytes(&r->attention_factor, sizeof r->attention_factor, hash);
+    hash = qn_hash_bytes(r->inv_freq, n_bytes, hash);
+    return r->long_inv_freq ? qn_hash_bytes(r->long_inv_freq, n_bytes, hash) : hash;
+}
+
+uint64_t qn_rope_change_hash(const qn_model_config *c)
+{
+    const float scales[] = {c->attention_scale, c->query_scale_beta, c->query_scale_positions};
+    uint64_t hash = qn_hash_bytes(scales, sizeof scales, 1);
+    for (int i = 0; i < c->n_rope; i++) hash = hash_rope(&c->rope[i], hash);
+    for (int64_t i = 0; i < c->num_hidden_layers; i++)
+        hash = qn_hash_bytes(&c->layers[i].rope, sizeof c->layers[i].rope, hash);
+    return qn_hash_bytes(&c->rope_interleaved, sizeof c->rope_interleaved, hash);
 }

@@ -19,5 +19,8 @@ qn_status qn_rope_change_apply(const qn_rope_options *o, const qn_family *family
 /* One sentence on what is in force. */
 qn_status qn_rope_change_note(const qn_rope_options *o, const qn_source *src, const qn_fields *f,
                               const qn_model_config *c, qn_buf *notes);
+/* A hash of all that options may change of how queries and keys depend on positions. Of the files' own, their
+ * fingerprint tells. */
+uint64_t qn_rope_change_hash(const qn_model_config *c);
 
 #endif

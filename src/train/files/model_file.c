@@ -43,6 +43,16 @@ static qn_status save_gguf(const qn_rewrite_model *model, const qn_rewrite_chang
     return status;
 }
 
+qn_status qn_trainable_check_model(const qn_train_base *base)
+{
+    if (!base->config.rope_changed) return QN_OK;
+    return qn_fail(
+        QN_E_ARG,
+        "the rotary positions of %s were changed by options, and a model that is written keeps those of "
+        "its files: train an adapter, or change the files",
+        qn_source_path(base->source));
+}
+
 qn_status qn_trainable_save_model(const qn_trainable *t, const qn_train_base *base, const char *path,
                                   const char *type)
 {
@@ -52,6 +62,7 @@ qn_status qn_trainable_save_model(const qn_trainable *t, const qn_train_base *ba
     const qn_fuse_options options = {.type = type};
     if (t->options.method != QN_TRAIN_FULL)
         return qn_fail(QN_E_ARG, "%s: this training makes an adapter, not a whole model", path);
+    QN_TRY(qn_trainable_check_model(base));
     QN_TRY(check_numbers(t, path));
     return qn_source_get_kind(base->source) == QN_SOURCE_GGUF
                ? save_gguf(&model, &changes, &options, path)

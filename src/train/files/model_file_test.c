@@ -211,6 +211,9 @@ static void refuses(void **state)
     close_subject(&s);
     open_subject(&s, base, &(qn_trainable_options){.method = QN_TRAIN_FULL, .layer_begin = 1});
     expect(&s, out, "q4_0", QN_E_ARG, "q4_0");
+    s.base.config.rope_changed = 1;
+    expect(&s, out, NULL, QN_E_ARG, "keeps those of its files");
+    s.base.config.rope_changed = 0;
     expect(&s, qn_test_path(scratch, "no/such"), NULL, QN_E_IO, "no/such");
     s.t->arrays[1].data[3] = NAN;
     expect(&s, out, NULL, QN_E_ARG, s.t->arrays[1].name);

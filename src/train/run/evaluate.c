@@ -160,7 +160,7 @@ static qn_status open_model(evaluation *e)
     const qn_device_options device = {.n_threads = e->o.n_threads,
                                       .memory_limit_bytes = e->o.memory_limit_bytes,
                                       .device_memory_limit_bytes = e->o.device_memory_limit_bytes};
-    qn_status opened = qn_train_base_open_with(e->o.model_path, e->o.device, &device, &notes, b);
+    qn_status opened = qn_train_base_open_with(e->o.model_path, e->o.device, &device, &e->o.rope, &notes, b);
     if (notes.length) qn_log_lines(QN_LOG_WARNING, notes.data);
     qn_buf_free(&notes);
     QN_TRY(opened);
@@ -315,7 +315,7 @@ static qn_status open_data(evaluation *e)
     QN_TRY(find_file(e->o.data_path, e->o.split, &e->file));
     QN_TRY(qn_line_index_open(e->file, &e->lines));
     QN_TRY(qn_source_open(e->o.model_path, NULL, &source));
-    qn_status status = qn_config_read(source, &config);
+    qn_status status = qn_config_read_changed(source, &e->o.rope, NULL, &config);
     if (status == QN_OK) status = qn_chat_text_open(source, NULL, &e->text);
     e->context = config.max_position_embeddings;
     e->line_options = (qn_line_options){.text = e->text,

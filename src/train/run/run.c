@@ -1,12 +1,14 @@
 /* Opening a training, its steps and validations, and what it tells; run_loop.c has the loop. */
 #include "train/run/run.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "model/config/rope_change.h"
 #include "train/files/model_file.h"
 #include "train/files/trainable_file.h"
 #include "train/run/run_start.h"
@@ -100,7 +102,7 @@ static qn_status open_data_and_base(qn_training *t)
         return open_data(t, t->base.source, t->base.config.vocab_size);
     }
     QN_TRY(qn_source_open(o->model_path, NULL, &source));
-    qn_status status = qn_config_read(source, &config);
+    qn_status status = qn_config_read_changed(source, &o->rope, NULL, &config);
     if (status == QN_OK) status = open_data(t, source, config.vocab_size);
     qn_config_free(&config);
     qn_source_close(source);
@@ -109,7 +111,7 @@ static qn_status open_data_and_base(qn_training *t)
                                       .memory_limit_bytes = o->memory_limit_bytes,
                                       .device_memory_limit_bytes = o->device_memory_limit_bytes};
     QN_TRY(qn_run_files_take_device(t));
-    return qn_train_base_open_with(o->model_path, o->device, &device, &t->notes, &t->base);
+    return qn_train_base_open_with(o->model_path, o->device, &device, &o->rope, &t->notes, &t->base);
 }
 
 /* Room for every batch, and no more. */
@@ -184,6 +186,7 @@ static qn_status open_all(qn_training *t)
     const qn_train_options *o = &t->options.o;
     QN_TRY(qn_run_files_check(t));
     QN_TRY(open_data_and_base(t));
+    if (o->method == QN_TRAIN_FULL) QN_TRY(qn_trainable_check_model(&t->base));
     QN_TRY(qn_run_start_fill(&t->options, &t->base));
     note_context(t);
     find_maxima(t);
@@ -192,6 +195,9 @@ static qn_status open_all(qn_training *t)
     note_warmup(&t->schedule, &t->notes);
     const qn_dataset_summary data = qn_dataset_summarize(t->train);
     qn_run_options_describe(&t->options, t->n_steps, qn_dataset_hash(t->train), &data, &t->settings);
+    if (t->base.config.rope_changed)
+        qn_buf_printf(&t->settings, "rotary_positions=%016" PRIx64 "\n",
+                      qn_rope_change_hash(&t->base.config));
     QN_TRY(t->settings.status);
     QN_TRY(make_trainer(t));
     if (o->resume) QN_TRY(qn_run_files_restore(t));

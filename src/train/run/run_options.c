@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "base/mem.h"
+#include "model/config/rope_change.h"
 
 /* Enough for any use, and no product of two of them overflows. */
 enum { COUNT_MAX = 1 << 26, EPOCHS_MAX = 10000, MAX_LENGTH = 2048, SAVE_EVERY = 100 };
@@ -74,6 +75,8 @@ static qn_status check_files(const qn_train_options *o)
     if (!o->model && (!o->model_path || !*o->model_path)) return qn_fail(QN_E_ARG, "no model is given");
     if (o->model && (o->model_path || o->device))
         return qn_fail(QN_E_ARG, "both an open model and a path or device are given");
+    if (o->model && qn_rope_change_asked(&o->rope))
+        return qn_fail(QN_E_ARG, "an open model has its rotary positions: rope cannot be given with it");
     if (!o->data_path || !*o->data_path) return qn_fail(QN_E_ARG, "no data is given");
     if (o->out_path && !*o->out_path) return qn_fail(QN_E_ARG, "the name of the folder to write is empty");
     if (o->resume && !o->out_path) return qn_fail(QN_E_ARG, "no folder is given to resume from");
@@ -88,6 +91,7 @@ static qn_status check_values(const qn_train_options *o)
         return qn_fail(QN_E_ARG, "a training of all weights cannot start from an adapter");
     QN_TRY(check_choices(o));
     QN_TRY(check_counts(o));
+    QN_TRY(qn_rope_change_check(&o->rope));
     return check_reals(o);
 }
 

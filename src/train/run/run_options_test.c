@@ -1,4 +1,5 @@
-/* Settings that belong to another method, optimiser or schedule than the one that is used are told. */
+/* Settings that belong to another method, optimiser or schedule than the one that is used are told; rotary positions
+ * that cannot be changed are refused. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -50,8 +51,28 @@ static void unused_settings(void **state)
 #undef OF
 }
 
+static void refuse(qn_train_options o, const char *words)
+{
+    qn_run_options made;
+    assert_int_equal(qn_run_options_make(&o, &made), QN_E_ARG);
+    assert_non_null(strstr(qn_last_error(), words));
+}
+
+static void rotary_positions(void **state)
+{
+    static char open_model; /* its address alone is looked at */
+    refuse((qn_train_options){.model_path = "m", .data_path = "d", .rope = {.theta = -1}}, "rope.theta: -1");
+    refuse((qn_train_options){.model_path = "m",
+                              .data_path = "d",
+                              .rope = {.scaling = QN_ROPE_SCALING_NONE, .factor = 2}},
+           "cannot be used with the scaling none");
+    refuse(
+        (qn_train_options){.model = (qn_model *)(void *)&open_model, .data_path = "d", .rope = {.theta = 2}},
+        "rope cannot be given with it");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(unused_settings)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(unused_settings), cmocka_unit_test(rotary_positions)};
     return cmocka_run_group_tests_name("run_options", tests, NULL, NULL);
 }

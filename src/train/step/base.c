@@ -38,11 +38,12 @@ static qn_status check_fit(const qn_train_base *b)
 }
 
 static qn_status open_all(const char *path, const char *device, const qn_device_options *options,
-                          qn_train_base *b)
+                          const qn_rope_options *rope, qn_buf *changes, qn_train_base *b)
 {
     QN_TRY(qn_device_open(device, options, &b->device));
     QN_TRY(open_files(path, NULL, b));
-    QN_TRY(qn_config_read(b->source, &b->config));
+    qn_buf_reset(changes);
+    QN_TRY(qn_config_read_changed(b->source, rope, changes, &b->config));
     QN_TRY(qn_weights_open(b->source, &b->config, &b->weights));
     QN_TRY(check_fit(b));
     QN_TRY(qn_parameters_load(b->device, b->weights, &b->config, NULL, &b->parameters));
@@ -80,25 +81,28 @@ qn_status qn_train_base_open(const char *path, const char *device, int n_threads
 {
     qn_buf notes = {0};
     const qn_device_options options = {.n_threads = n_threads, .memory_limit_bytes = memory_limit_bytes};
-    const qn_status status = qn_train_base_open_with(path, device, &options, &notes, out);
+    const qn_status status = qn_train_base_open_with(path, device, &options, NULL, &notes, out);
     qn_buf_free(&notes);
     return status;
 }
 
 qn_status qn_train_base_open_with(const char *path, const char *device, const qn_device_options *options,
-                                  qn_buf *notes, qn_train_base *out)
+                                  const qn_rope_options *rope, qn_buf *notes, qn_train_base *out)
 {
     qn_train_base b = {0};
+    qn_buf changes = {0};
     char why[QN_ERROR_TEXT_MAX] = "";
-    qn_status status = open_all(path, device, options, &b);
+    qn_status status = open_all(path, device, options, rope, &changes, &b);
     if (qn_device_gives_way(b.device, status)) {
         qn_device_give_way_text(why, sizeof why);
         qn_train_base_close(&b);
-        status = open_all(path, "cpu", options, &b);
+        status = open_all(path, "cpu", options, rope, &changes, &b);
     } else if (b.device) {
         snprintf(why, sizeof why, "%s", b.device->note);
     }
     if (*why) qn_buf_printf(notes, "%s\n", why);
+    if (changes.length) qn_buf_puts(notes, changes.data);
+    qn_buf_free(&changes);
     if (status == QN_OK)
         *out = b;
     else

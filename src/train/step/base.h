@@ -26,9 +26,10 @@ typedef struct {
  * memory_limit_bytes 0: none. Untouched on failure. */
 qn_status qn_train_base_open(const char *path, const char *device, int n_threads, size_t memory_limit_bytes,
                              qn_train_base *out);
-/* The same with all of a device's options. Where "auto" gives way to the CPU, notes says so. */
+/* The same with all of a device's options, and with other rotary positions (NULL: the files'). notes says what was
+ * changed, and where "auto" gives way to the CPU. */
 qn_status qn_train_base_open_with(const char *path, const char *device, const qn_device_options *options,
-                                  qn_buf *notes, qn_train_base *out);
+                                  const qn_rope_options *rope, qn_buf *notes, qn_train_base *out);
 /* With the weights of an open model, on another device of the same kind: both compute at the same time.
  * n_threads 0: as many as the model has; the memory limit is for what is held beside the weights. */
 qn_status qn_train_base_borrow(qn_model *model, int n_threads, size_t memory_limit_bytes, qn_train_base *out);
