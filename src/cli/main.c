@@ -9,6 +9,8 @@
 
 #include "cli/command.h"
 #include "cli/options/args.h"
+#include "cli/options/help.h"
+#include "cli/term/fold.h"
 #include "cli/term/out.h"
 
 const qn_command qn_commands[] = {
@@ -42,17 +44,33 @@ const qn_command qn_commands[] = {
     {0},
 };
 
+enum { COMMAND_COLUMNS = 14 };
+
 static int print_help(void)
 {
-    printf("Usage: quern COMMAND [options]\n"
-           "\n"
-           "Runs language models from Hugging Face directories, MLX directories and GGUF files.\n"
-           "\n"
-           "Commands:\n");
-    for (const qn_command *c = qn_commands; c->name; c++) printf("  %-11s %s\n", c->name, c->summary);
-    printf("\n`quern COMMAND --help` lists a command's options; `quern --version` prints versions and "
-           "devices.\n");
+    printf("Usage: quern COMMAND [options]\n\n");
+    qn_help_text("Runs language models from Hugging Face directories, MLX directories and GGUF files.", 0);
+    printf("\nCommands:\n");
+    for (const qn_command *c = qn_commands; c->name; c++) {
+        printf("  %-11s ", c->name);
+        qn_help_text(c->summary, COMMAND_COLUMNS);
+    }
+    putchar('\n');
+    qn_help_text("`quern COMMAND --help` lists a command's options; `quern --version` prints versions and "
+                 "devices.",
+                 0);
     return QN_EXIT_OK;
+}
+
+/* "cpu: NAME, set avx2 (of scalar avx2), 4 threads" and what is to be said about the device. */
+static qn_status print_device(const qn_device_info *device)
+{
+    qn_buf text = {0};
+    qn_buf_printf(&text, "%s: %s, set %s (of %s), %d thread%s", device->name,
+                  device->description[0] ? device->description : "unnamed", device->set, device->sets,
+                  (int)device->n_threads, qn_out_plural(device->n_threads));
+    qn_buf_printf(&text, "%s%s", *device->note ? "; " : "", device->note);
+    return qn_fold_out_line(&text, 2);
 }
 
 static int print_version(void)
@@ -61,14 +79,10 @@ static int print_version(void)
     qn_device_info device;
     qn_status status;
     for (size_t i = 0; (status = qn_device_get_info(i, &device)) != QN_E_NOT_FOUND; i++) {
-        if (status != QN_OK) {
-            printf("%s\n", qn_last_error());
-            continue;
-        }
-        printf("%s: %s, set %s (of %s), %d thread%s", device.name,
-               device.description[0] ? device.description : "unnamed", device.set, device.sets,
-               (int)device.n_threads, qn_out_plural(device.n_threads));
-        printf("%s%s\n", *device.note ? "; " : "", device.note);
+        qn_buf why = {0};
+        if (status != QN_OK) qn_buf_puts(&why, qn_last_error());
+        status = status == QN_OK ? print_device(&device) : qn_fold_out_line(&why, 2);
+        if (status != QN_OK) return qn_out_fail();
     }
     return QN_EXIT_OK;
 }

@@ -1,11 +1,13 @@
 /* quern bench: what qn_bench_run measures of one model, in one or more precisions. */
 #include <float.h>
 #include <quern/quern.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "cli/command.h"
 #include "cli/options/options.h"
+#include "cli/term/fold.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 
@@ -123,35 +125,78 @@ static void put_report(qn_buf *b, const qn_bench_report *r)
 
 /* ---- text --------------------------------------------------------------------------------------------- */
 
-static qn_status print_report(const qn_bench_report *r, const qn_model_info *info, const qn_metrics *m)
+enum { PART_COLUMN = 15 }; /* where the parts of a report begin */
+
+/* A part of a line of a report, in the next line if this one is full. */
+static void put_part(qn_buf *b, int *at, int columns, const char *fmt, ...) QN_PRINTF(4, 5);
+static void put_part(qn_buf *b, int *at, int columns, const char *fmt, ...)
 {
-    const qn_bench_spread *p = &r->prefill_tokens_per_sec, *d = &r->decode_tokens_per_sec;
-    qn_buf b = {0};
+    char text[160];
+    va_list args;
+    va_start(args, fmt);
+    const int n = vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    const int is_over = columns && *at > PART_COLUMN && *at + 2 + n > columns;
+    if (is_over) qn_fold_line_end(b, PART_COLUMN);
+    if (is_over) *at = PART_COLUMN;
+    const int gap = *at > PART_COLUMN ? 2 : 0;
+    qn_buf_printf(b, "%*s", gap, "");
+    *at = qn_fold_put(b, text, *at + gap, PART_COLUMN + 2, columns, 0);
+}
+
+/* A line of a report. */
+static void put_below(qn_buf *b, int columns, const char *fmt, ...) QN_PRINTF(3, 4);
+static void put_below(qn_buf *b, int columns, const char *fmt, ...)
+{
+    char text[QN_ERROR_TEXT_MAX];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    qn_buf_printf(b, "\n%*s", PART_COLUMN, "");
+    qn_fold_put(b, text, PART_COLUMN, PART_COLUMN + 2, columns, 0);
+}
+
+static void put_found(qn_buf *b, const qn_bench_report *r, int columns)
+{
+    char perplexity[40] = "";
     int n_passed = 0;
-    qn_buf_printf(&b,
-                  "%-6s %6s  prefill %8.1f tok/s (%.1f to %.1f)  decode %7.1f tok/s (%.1f to %.1f)  load "
-                  "%.0f ms  peak %.1f MiB",
-                  qn_precision_name(info->precision), info->cpu_set, p->median, p->low, p->high, d->median,
-                  d->low, d->high, m->load_total_ms, (double)r->peak_memory_bytes / 1048576);
-    if (r->parts >> QN_BENCH_PROMPT_CACHE & 1)
-        qn_buf_printf(&b,
-                      "\n               prompt again: %.1f%% of it cached, first token after %.2f ms (%.2f)",
-                      100 * r->hit_rate, r->warm_first_token_ms.median, r->cold_first_token_ms.median);
-    if (r->parts >> QN_BENCH_STATE & 1)
-        qn_buf_printf(&b, "\n               state: %.1f MiB, saved in %.2f ms, restored in %.2f ms",
-                      (double)r->state_bytes / 1048576, r->state_save_ms.median, r->state_restore_ms.median);
-    if (r->parts >> QN_BENCH_PROBES & 1)
-        qn_buf_printf(&b, "\n               probes: %lld events, %+.2f%% time", (long long)r->n_probe_events,
-                      100 * r->probe_overhead);
     for (int32_t i = 0; i < r->n_checks; i++) n_passed += r->checks[i].passed;
-    if (r->n_checks) qn_buf_printf(&b, "\n               checks: %d of %d passed", n_passed, r->n_checks);
-    if (r->n_scored) qn_buf_printf(&b, ", perplexity %.4g", r->perplexity);
+    if (r->n_scored) snprintf(perplexity, sizeof perplexity, "perplexity %.4g", r->perplexity);
+    if (r->n_checks)
+        put_below(b, columns, "checks: %d of %d passed%s%s", n_passed, r->n_checks, r->n_scored ? ", " : "",
+                  perplexity);
+    else if (r->n_scored)
+        put_below(b, columns, "%s", perplexity);
     for (int32_t i = 0; i < r->n_checks; i++) {
         const qn_bench_check *c = &r->checks[i];
         if (!c->passed)
-            qn_buf_printf(&b, "\n               failed: %s (%s): %g, bound %g", c->name, c->rule, c->value,
-                          c->bound);
+            put_below(b, columns, "failed: %s (%s): %g, bound %g", c->name, c->rule, c->value, c->bound);
     }
+}
+
+static qn_status print_report(const qn_bench_report *r, const qn_model_info *info, const qn_metrics *m)
+{
+    const qn_bench_spread *p = &r->prefill_tokens_per_sec, *d = &r->decode_tokens_per_sec;
+    const int columns = qn_fold_terminal(stdout);
+    qn_buf b = {0};
+    qn_buf_printf(&b, "%-6s %6s  ", qn_precision_name(info->precision), info->cpu_set);
+    int at = (int)b.length;
+    if (at > PART_COLUMN && columns) at = columns; /* a long name has the line for itself */
+    put_part(&b, &at, columns, "prefill %8.1f tok/s (%.1f to %.1f)", p->median, p->low, p->high);
+    put_part(&b, &at, columns, "decode %7.1f tok/s (%.1f to %.1f)", d->median, d->low, d->high);
+    put_part(&b, &at, columns, "load %.0f ms", m->load_total_ms);
+    put_part(&b, &at, columns, "peak %.1f MiB", (double)r->peak_memory_bytes / 1048576);
+    if (r->parts >> QN_BENCH_PROMPT_CACHE & 1)
+        put_below(&b, columns, "prompt again: %.1f%% of it cached, first token after %.2f ms (%.2f)",
+                  100 * r->hit_rate, r->warm_first_token_ms.median, r->cold_first_token_ms.median);
+    if (r->parts >> QN_BENCH_STATE & 1)
+        put_below(&b, columns, "state: %.1f MiB, saved in %.2f ms, restored in %.2f ms",
+                  (double)r->state_bytes / 1048576, r->state_save_ms.median, r->state_restore_ms.median);
+    if (r->parts >> QN_BENCH_PROBES & 1)
+        put_below(&b, columns, "probes: %lld events, %+.2f%% time", (long long)r->n_probe_events,
+                  100 * r->probe_overhead);
+    put_found(&b, r, columns);
     return qn_out_line(&b);
 }
 
@@ -184,14 +229,18 @@ static void show_progress(const char *what, qn_precision precision)
 static qn_status print_legend(void)
 {
     static const char text[] =
-        "\n"
         "prefill: how fast a prompt is read; decode: how fast an answer is written.\n"
         "Figures are medians of the runs, the slowest and the fastest in brackets.\n"
         "prompt again: the same prompt a second time; in brackets the first time.\n"
         "state: a conversation's keys and values, saved to memory and taken up again.\n"
         "probes: what watching the model's inside costs.\n"
-        "checks: whether the answers are plausible.\n";
-    return isatty(STDOUT_FILENO) ? qn_out_write(text, sizeof text - 1) : QN_OK;
+        "checks: whether the answers are plausible.";
+    const int columns = qn_fold_terminal(stdout);
+    qn_buf b = {0};
+    if (!columns) return QN_OK;
+    qn_buf_putc(&b, '\n');
+    qn_fold_put(&b, text, 0, 0, columns, QN_FOLD_LINES);
+    return qn_out_line(&b);
 }
 
 /* report: of the last precision that was measured. */

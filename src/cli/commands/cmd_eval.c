@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/options/model_name.h"
 #include "cli/options/options.h"
+#include "cli/term/fold.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 
@@ -120,7 +121,7 @@ static qn_status print_whole(const qn_evaluate_result *e, const eval_options *o)
                       qn_out_plural(e->n_bad_lines));
     if (e->n_cut_lines)
         qn_buf_printf(&b, "; %lld line%s cut", (long long)e->n_cut_lines, qn_out_plural(e->n_cut_lines));
-    return qn_out_line(&b);
+    return qn_fold_out_line(&b, 2);
 }
 
 int qn_cmd_eval(int argc, char **argv)

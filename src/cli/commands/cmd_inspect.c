@@ -12,6 +12,7 @@
 #include "cli/commands/inspect_summary.h"
 #include "cli/options/args.h"
 #include "cli/options/model_name.h"
+#include "cli/term/fold.h"
 #include "cli/term/out.h"
 #include "format/source/packed.h"
 #include "format/source/source.h"
@@ -37,10 +38,12 @@ static const qn_arg inspect_args[] = {
 static const qn_arg_rule inspect_rules[] = {{"--attention", .excludes = "--metadata --tensors"}, {0}};
 
 enum {
-    ELEMENTS_SHOWN = 8,    /* of an array, in the table */
-    STRING_SHOWN = 400,    /* bytes of a string in an array, in the table */
-    VALUE_COLUMNS = 100,   /* of a value, in the table */
-    NAME_COLUMNS_MAX = 60, /* of a tensor's name, in the table, before the column gives way */
+    ELEMENTS_SHOWN = 8,     /* of an array, in the table */
+    STRING_SHOWN = 400,     /* bytes of a string in an array, in the table */
+    VALUE_COLUMNS = 100,    /* of a value, in the table */
+    VALUE_COLUMNS_MIN = 24, /* beside its key; else it has lines for itself */
+    TYPE_COLUMNS_MAX = 12,  /* of a type's name */
+    NAME_COLUMNS_MAX = 60,  /* of a tensor's name, in the table, before the column gives way */
     TYPES_MAX = 64
 };
 
@@ -194,8 +197,16 @@ static void put_pair(qn_buf *b, const char *key, const char *type, const char *v
     qn_buf_puts(b, "  ");
     int used = qn_out_put_shown(b, key, strlen(key), 0);
     qn_buf_printf(b, "%*s %-6s ", used < 40 ? 40 - used : 0, "", type);
-    qn_out_put_shown(b, value, n, VALUE_COLUMNS);
+    qn_buf shown = {0};
+    const int width = qn_out_put_shown(&shown, value, n, VALUE_COLUMNS);
+    if (shown.status != QN_OK) b->status = shown.status;
+    const int at = 10 + (used < 40 ? 40 : used), columns = qn_fold_terminal(stdout),
+              has_place = !columns || at + width <= columns || columns - at >= VALUE_COLUMNS_MIN;
+    if (!has_place) qn_fold_line_end(b, 6);
+    if (shown.length)
+        qn_fold_put(b, shown.data, has_place ? at : 6, has_place ? at : 6, columns, QN_FOLD_LONG);
     qn_buf_putc(b, '\n');
+    qn_buf_free(&shown);
 }
 
 static qn_status print_gguf_values(qn_buf *b, const qn_gguf *g)
@@ -395,7 +406,7 @@ static qn_status put_packed(qn_buf *b, const char *path)
         qn_out_put_shown(b, qn_packed_source(p), strlen(qn_packed_source(p)), 0);
         qn_buf_puts(b, " for the device ");
         qn_out_put_shown(b, key->device, strlen(key->device), 0);
-        qn_buf_printf(b, ", version %d of its layout\n", key->layout);
+        qn_buf_printf(b, ", version %d of its layout", key->layout);
         qn_packed_close(p);
     } else {
         qn_buf_free(b);
@@ -403,20 +414,35 @@ static qn_status put_packed(qn_buf *b, const char *path)
     return status;
 }
 
+/* "640 KiB, safetensors" of a file. */
+static qn_status put_file_kind(qn_buf *b, const qn_source *s, int64_t i)
+{
+    char size[32];
+    const char *path = qn_source_file_path(s, i);
+    qn_buf_puts(b, qn_out_size_text(qn_source_file_bytes(s, i), size, sizeof size));
+    if (qn_source_gguf(s))
+        qn_buf_printf(b, ", GGUF version %u", (unsigned)qn_gguf_version(qn_source_gguf(s)));
+    else if (qn_packed_is_name(path))
+        QN_TRY(put_packed(b, path));
+    else if (qn_source_get_kind(s) != QN_SOURCE_RAW)
+        qn_buf_puts(b, ", safetensors");
+    const qn_status status = b->status;
+    if (status != QN_OK) qn_buf_free(b);
+    return status;
+}
+
 static qn_status print_summary(const qn_source *s, const totals *t)
 {
     char size[32];
-    qn_buf b = {0};
+    qn_buf b = {0}, kind = {0};
     for (int64_t i = 0; i < qn_source_file_count(s); i++) {
         const char *path = qn_source_file_path(s, i);
-        qn_out_put_shown(&b, path, strlen(path), 0);
-        qn_buf_printf(&b, ": %s", qn_out_size_text(qn_source_file_bytes(s, i), size, sizeof size));
-        if (qn_source_gguf(s))
-            qn_buf_printf(&b, ", GGUF version %u\n", (unsigned)qn_gguf_version(qn_source_gguf(s)));
-        else if (qn_packed_is_name(path))
-            QN_TRY(put_packed(&b, path));
-        else
-            qn_buf_puts(&b, qn_source_get_kind(s) == QN_SOURCE_RAW ? "\n" : ", safetensors\n");
+        QN_TRY(put_file_kind(&kind, s, i));
+        const int at = qn_out_put_shown(&b, path, strlen(path), 0);
+        qn_buf_puts(&b, ": ");
+        qn_fold_put(&b, kind.data, at + 2, 2, qn_fold_terminal(stdout), 0);
+        qn_buf_putc(&b, '\n');
+        qn_buf_free(&kind);
     }
     qn_buf_printf(&b, "%" PRId64 " tensor%s, %" PRId64 " elements, %s", qn_source_count(s),
                   qn_out_plural(qn_source_count(s)), t->n_elements,
@@ -432,7 +458,8 @@ static qn_status print_generation(qn_source *s)
     qn_status status = qn_sampling_defaults_read(s, &defaults);
     if (status == QN_OK && defaults.text[0]) {
         qn_buf_puts(&b, "generation_config.json asks for ");
-        qn_out_put_shown(&b, defaults.text, strlen(defaults.text), 0);
+        qn_fold_put_shown(&b, defaults.text, strlen(defaults.text), (int)b.length, 2,
+                          qn_fold_terminal(stdout), 0);
         status = qn_out_line(&b);
     }
     qn_sampling_defaults_free(&defaults);
@@ -454,35 +481,91 @@ static qn_status print_metadata(qn_source *s)
     return status;
 }
 
-static void put_tensor_line(qn_buf *b, const qn_source *s, const qn_tensor_view *v, int name_columns)
+/* How the table of tensors is laid out. */
+typedef struct {
+    int name, type, shape, bytes, offset; /* columns */
+    int terminal;                         /* columns of the terminal; 0: there is none */
+    int is_split;                         /* a row does not fit: the name has a line for itself */
+} tensor_table;
+
+static void widen(int *columns, int used)
+{
+    if (used > *columns) *columns = used;
+}
+
+static const char *bytes_text(const qn_tensor_view *v, char *text, size_t size)
+{
+    snprintf(text, size, is_unmeasured(v->supported, v->n_elements, v->size_bytes) ? "?" : "%zu",
+             v->size_bytes);
+    return text;
+}
+
+static qn_status measure_tensors(const qn_source *s, tensor_table *t)
+{
+    qn_buf b = {0};
+    char text[160];
+    *t = (tensor_table){4, 4, 5, 5, 6, qn_fold_terminal(stdout), 0};
+    for (int64_t i = 0; i < qn_source_count(s); i++) {
+        const qn_tensor_view *v = qn_source_get(s, i);
+        widen(&t->name, qn_out_put_shown(&b, v->name, strlen(v->name), 0));
+        widen(&t->type, qn_out_put_shown(&b, v->type_name, strlen(v->type_name), TYPE_COLUMNS_MAX));
+        widen(&t->shape, (int)strlen(qn_view_shape_text(v, text, sizeof text)));
+        widen(&t->bytes, (int)strlen(bytes_text(v, text, sizeof text)));
+        widen(&t->offset, snprintf(text, sizeof text, "%zu", file_offset(v)));
+        b.length = 0;
+    }
+    if (t->name > NAME_COLUMNS_MAX) t->name = NAME_COLUMNS_MAX;
+    t->is_split =
+        t->terminal && 2 + t->name + 2 + t->type + 2 + t->shape + 2 + t->bytes + 2 + t->offset > t->terminal;
+    qn_status status = b.status;
+    qn_buf_free(&b);
+    return status;
+}
+
+static void put_tensor_line(qn_buf *b, const qn_source *s, const qn_tensor_view *v, const tensor_table *t)
 {
     char shape[160], size[32];
+    const char *slash = strrchr(v->file, '/'), *file = slash ? slash + 1 : v->file;
+    int at = 2 + t->name + 2;
     qn_buf_puts(b, "  ");
     int used = qn_out_put_shown(b, v->name, strlen(v->name), 0);
-    qn_buf_printf(b, "%*s  ", used < name_columns ? name_columns - used : 0, "");
-    qn_out_put_column(b, v->type_name, 12);
-    snprintf(size, sizeof size, "%zu", v->size_bytes);
-    qn_buf_printf(b, " %-16s %12s %14zu", qn_view_shape_text(v, shape, sizeof shape),
-                  is_unmeasured(v->supported, v->n_elements, v->size_bytes) ? "?" : size, file_offset(v));
+    if (t->is_split)
+        qn_buf_printf(b, "\n%*s", at = 4, "");
+    else
+        qn_buf_printf(b, "%*s  ", used < t->name ? t->name - used : 0, "");
+    qn_out_put_column(b, v->type_name, t->type);
+    qn_buf_printf(b, "  %-*s  %*s  %*zu", t->shape, qn_view_shape_text(v, shape, sizeof shape), t->bytes,
+                  bytes_text(v, size, sizeof size), t->offset, file_offset(v));
+    at += t->type + 2 + t->shape + 2 + t->bytes + 2 + t->offset;
     if (qn_source_file_count(s) > 1) {
-        const char *slash = strrchr(v->file, '/'), *name = slash ? slash + 1 : v->file;
-        qn_buf_puts(b, "  ");
-        qn_out_put_shown(b, name, strlen(name), 0);
+        const int is_over = t->terminal && at + 2 + (int)strlen(file) > t->terminal;
+        qn_buf_printf(b, is_over ? "\n%4s" : "%2s", "");
+        at = (is_over ? 4 : at + 2) + qn_out_put_shown(b, file, strlen(file), 0);
     }
-    qn_buf_puts(b, v->supported ? "\n" : "  not supported\n");
+    if (!v->supported && t->terminal && at + 15 > t->terminal) qn_buf_puts(b, "\n  ");
+    if (!v->supported) qn_buf_puts(b, "  not supported");
+    qn_buf_putc(b, '\n');
 }
 
 static void put_types(qn_buf *b, const totals *t)
 {
     char size[32];
+    int name = 0, tensors = 0, elements = 0;
+    for (int i = 0; i < t->n_types; i++) {
+        const size_t before = b->length;
+        widen(&name, qn_out_put_shown(b, t->types[i].name, strlen(t->types[i].name), TYPE_COLUMNS_MAX));
+        b->length = before;
+        widen(&tensors, snprintf(size, sizeof size, "%" PRId64, t->types[i].n_tensors));
+        widen(&elements, snprintf(size, sizeof size, "%" PRId64, t->types[i].n_elements));
+    }
     qn_buf_puts(b, "\ntypes\n");
     for (int i = 0; i < t->n_types; i++) {
         const type_total *type = &t->types[i];
         qn_out_size_text(type->size_bytes, size, sizeof size);
         qn_buf_puts(b, "  ");
-        qn_out_put_column(b, type->name, 12);
-        qn_buf_printf(b, " %6" PRId64 " tensors %14" PRId64 " elements %10s%s\n", type->n_tensors,
-                      type->n_elements,
+        qn_out_put_column(b, type->name, name);
+        qn_buf_printf(b, "  %*" PRId64 " tensors  %*" PRId64 " elements  %8s%s\n", tensors, type->n_tensors,
+                      elements, type->n_elements,
                       is_unmeasured(type->supported, type->n_elements, type->size_bytes) ? "?" : size,
                       type->supported ? "" : "  not supported");
     }
@@ -508,18 +591,13 @@ qn_status qn_inspect_summary(const char *path)
 static qn_status print_tensors(const qn_source *s, const totals *t)
 {
     qn_buf b = {0};
-    int name_columns = 4;
-    for (int64_t i = 0; i < qn_source_count(s); i++) {
-        int n = qn_out_put_shown(&b, qn_source_get(s, i)->name, strlen(qn_source_get(s, i)->name), 0);
-        if (n > name_columns) name_columns = n;
-        b.length = 0;
-    }
-    if (name_columns > NAME_COLUMNS_MAX) name_columns = NAME_COLUMNS_MAX;
-    qn_buf_printf(&b, "\ntensors\n  %-*s  %-12s %-16s %12s %14s\n", name_columns, "name", "type", "shape",
-                  "bytes", "offset");
-    qn_status status = QN_OK;
+    tensor_table table;
+    qn_status status = measure_tensors(s, &table);
+    qn_buf_printf(&b, "\ntensors\n  %-*s%s%-*s  %-*s  %*s  %*s\n", table.is_split ? 4 : table.name, "name",
+                  table.is_split ? "\n    " : "  ", table.type, "type", table.shape, "shape", table.bytes,
+                  "bytes", table.offset, "offset");
     for (int64_t i = 0; i < qn_source_count(s) && status == QN_OK; i++) {
-        put_tensor_line(&b, s, qn_source_get(s, i), name_columns);
+        put_tensor_line(&b, s, qn_source_get(s, i), &table);
         if (b.status == QN_OK) status = qn_out_write(b.data, b.length);
         if (b.status == QN_OK) b.length = 0;
     }

@@ -1,6 +1,7 @@
 /* quern train: fine-tunes a model on a data set. */
 #include <math.h>
 #include <quern/quern.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/options/model_name.h"
 #include "cli/options/options.h"
+#include "cli/term/fold.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 #include "cli/train/answer_check.h"
@@ -110,24 +112,37 @@ static void put_info_json(qn_buf *b, const qn_train_info *i)
     }
 }
 
+/* "name:       text" and a line end. */
+static void put_row(qn_buf *b, const char *name, const char *fmt, ...) QN_PRINTF(3, 4);
+static void put_row(qn_buf *b, const char *name, const char *fmt, ...)
+{
+    enum { TEXT_COLUMN = 12 };
+    char text[240];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    qn_buf_printf(b, "%-*s", TEXT_COLUMN, name);
+    qn_fold_put(b, text, TEXT_COLUMN, TEXT_COLUMN, qn_fold_terminal(stdout), 0);
+    qn_buf_putc(b, '\n');
+}
+
 static void put_info(qn_buf *b, const qn_train_info *i)
 {
-    char size[32];
-    qn_buf_printf(b, "trained:    %lld numbers in %lld arrays (the model has %lld: %.3g%%)\n",
-                  (long long)i->n_trained, (long long)i->n_arrays, (long long)i->n_model_parameters,
-                  i->n_model_parameters > 0 ? 100 * (double)i->n_trained / (double)i->n_model_parameters : 0);
-    qn_buf_printf(b, "lines:      %lld, %lld bad, %lld cut; %lld for validation\n", (long long)i->n_lines,
-                  (long long)i->n_bad_lines, (long long)i->n_cut_lines, (long long)i->n_valid_lines);
-    qn_buf_printf(b, "tokens:     %lld, of which %lld count\n", (long long)i->n_tokens,
-                  (long long)i->n_counted);
-    qn_buf_printf(b, "batches:    at most %lld tokens, %lld lines\n", (long long)i->batch_tokens,
-                  (long long)i->batch_sequences);
-    qn_buf_printf(b, "steps:      %lld, of which %lld are done\n", (long long)i->n_steps, (long long)i->step);
-    qn_buf_printf(b, "memory:     %s before the first step",
-                  qn_out_size_text(i->memory_bytes, size, sizeof size));
-    if (i->device_memory_bytes)
-        qn_buf_printf(b, ", and %s of the card's",
-                      qn_out_size_text(i->device_memory_bytes, size, sizeof size));
+    char size[32], card[32];
+    put_row(b, "trained:", "%lld numbers in %lld arrays (the model has %lld: %.3g%%)",
+            (long long)i->n_trained, (long long)i->n_arrays, (long long)i->n_model_parameters,
+            i->n_model_parameters > 0 ? 100 * (double)i->n_trained / (double)i->n_model_parameters : 0);
+    put_row(b, "lines:", "%lld, %lld bad, %lld cut; %lld for validation", (long long)i->n_lines,
+            (long long)i->n_bad_lines, (long long)i->n_cut_lines, (long long)i->n_valid_lines);
+    put_row(b, "tokens:", "%lld, of which %lld count", (long long)i->n_tokens, (long long)i->n_counted);
+    put_row(b, "batches:", "at most %lld tokens, %lld lines", (long long)i->batch_tokens,
+            (long long)i->batch_sequences);
+    put_row(b, "steps:", "%lld, of which %lld are done", (long long)i->n_steps, (long long)i->step);
+    put_row(b, "memory:", "%s before the first step%s%s%s",
+            qn_out_size_text(i->memory_bytes, size, sizeof size), i->device_memory_bytes ? ", and " : "",
+            i->device_memory_bytes ? qn_out_size_text(i->device_memory_bytes, card, sizeof card) : "",
+            i->device_memory_bytes ? " of the card's" : "");
 }
 
 /* What --dry-run prints. */
@@ -136,6 +151,7 @@ static qn_status print_info(const qn_train_info *info, int as_json)
     qn_buf b = {0};
     if (!as_json) {
         put_info(&b, info);
+        if (b.status == QN_OK) b.length--; /* qn_out_line puts a line end */
         return qn_out_line(&b);
     }
     qn_json_open(&b, '{');
@@ -211,12 +227,47 @@ static void put_word(qn_buf *b, const char *word)
     qn_buf_putc(b, '\'');
 }
 
+/* A word of a command with the space before it. */
+static size_t word_bytes(const char *command)
+{
+    size_t n = 0;
+    for (int is_quoted = 0; command[n] && (!n || is_quoted || command[n] != ' '); n++)
+        is_quoted ^= command[n] == '\'';
+    return n;
+}
+
+/* A command to be copied. Where it does not fit the terminal it goes on behind backslashes, between its options. */
+static void put_command(const char *what, const char *command)
+{
+    enum { INDENT = 2, FURTHER = 6, BACKSLASH = 2 };
+    const int columns = qn_fold_terminal(stderr);
+    int at = INDENT;
+    if (!columns || strlen("quern: ") + strlen(what) + 2 + strlen(command) <= (size_t)columns) {
+        fprintf(stderr, "quern: %s: %s\n", what, command);
+        return;
+    }
+    fprintf(stderr, "quern: %s:\n%*s", what, INDENT, "");
+    for (size_t n; *command; command += n) {
+        n = word_bytes(command);
+        /* An option stays with its value. */
+        const int has_value = strncmp(command, " -", 2) == 0 && command[n] && command[n + 1] != '-';
+        const size_t both = n + (has_value ? word_bytes(command + n) : 0);
+        if (at > FURTHER && at + (int)both + BACKSLASH > columns) {
+            fprintf(stderr, " \\\n%*s", FURTHER - 1, "");
+            at = FURTHER - 1;
+        }
+        fprintf(stderr, "%.*s", (int)n, command);
+        at += (int)n;
+    }
+    fputc('\n', stderr);
+}
+
 /* How to go on: the same command with --resume, before a "--" that ends the options. */
 static void note_resume(int argc, char **argv)
 {
     qn_buf b = {0};
     int is_said = 0;
-    qn_buf_puts(&b, "to continue: quern");
+    qn_buf_puts(&b, "quern");
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--resume") == 0 || strcmp(argv[i], "--overwrite") == 0) continue;
         if (strcmp(argv[i], "--") == 0 && !is_said) {
@@ -227,7 +278,7 @@ static void note_resume(int argc, char **argv)
         put_word(&b, argv[i]);
     }
     if (!is_said) qn_buf_puts(&b, " --resume");
-    if (b.status == QN_OK) fprintf(stderr, "quern: %s\n", b.data);
+    if (b.status == QN_OK) put_command("to continue", b.data);
     qn_buf_free(&b);
 }
 
@@ -240,7 +291,7 @@ static void note_use(const qn_train_options *o)
         qn_buf_reset(&path);
         qn_buf_printf(&path, "%s/last", o->out_path);
     }
-    qn_buf_puts(&b, "to use it: quern chat ");
+    qn_buf_puts(&b, "quern chat ");
     if (path.status == QN_OK && o->method == QN_TRAIN_FULL) {
         put_word(&b, path.data);
     } else if (path.status == QN_OK) {
@@ -249,7 +300,7 @@ static void note_use(const qn_train_options *o)
         put_word(&b, path.data);
         qn_rope_put(&b, &o->rope);
     }
-    if (b.status == QN_OK && path.status == QN_OK) fprintf(stderr, "quern: %s\n", b.data);
+    if (b.status == QN_OK && path.status == QN_OK) put_command("to use it", b.data);
     qn_buf_free(&path);
     qn_buf_free(&b);
 }
@@ -274,11 +325,16 @@ static qn_status print_result(const run_state *r, const char *out_path, int as_j
         qn_json_close(&b, '}');
         return qn_out_line(&b);
     }
-    qn_out_put_shown(&b, out_path, strlen(out_path), 0);
-    qn_buf_printf(&b, ": %lld of %lld steps", (long long)step, (long long)r->about.info.n_steps);
-    if (last->step) qn_buf_printf(&b, ", last loss %.4f", last->loss);
-    if (isfinite(r->best_loss)) qn_buf_printf(&b, ", best validation %.4f", r->best_loss);
-    qn_buf_printf(&b, ", %s", qn_train_time_text(r->seconds, text, sizeof text));
+    qn_buf said = {0};
+    qn_buf_printf(&said, "%lld of %lld steps", (long long)step, (long long)r->about.info.n_steps);
+    if (last->step) qn_buf_printf(&said, ", last loss %.4f", last->loss);
+    if (isfinite(r->best_loss)) qn_buf_printf(&said, ", best validation %.4f", r->best_loss);
+    qn_buf_printf(&said, ", %s", qn_train_time_text(r->seconds, text, sizeof text));
+    const int at = qn_out_put_shown(&b, out_path, strlen(out_path), 0);
+    qn_buf_puts(&b, ": ");
+    if (said.status == QN_OK) qn_fold_put(&b, said.data, at + 2, 2, qn_fold_terminal(stdout), 0);
+    if (said.status != QN_OK) b.status = said.status;
+    qn_buf_free(&said);
     return qn_out_line(&b);
 }
 

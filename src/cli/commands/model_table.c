@@ -4,9 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/term/fold.h"
 #include "cli/term/out.h"
 
-enum { TYPE_COLUMNS = 15, QUANT_COLUMNS = 17 };
+enum { TYPE_COLUMNS = 15, QUANT_COLUMNS = 17, NAME_COLUMN = TYPE_COLUMNS + QUANT_COLUMNS + 25 };
 
 static void put_json(qn_buf *b, const qn_discovery *d, const char *name)
 {
@@ -33,24 +34,39 @@ static const char *show_count(int64_t n, char *text, size_t size)
     return text;
 }
 
+/* A name or path stays whole: it is there to be copied. */
+static void put_name(qn_buf *b, const char *name, int columns)
+{
+    qn_buf shown = {0};
+    const int width = qn_out_put_shown(&shown, name, strlen(name), 0);
+    if (shown.status != QN_OK) b->status = shown.status;
+    if (columns && NAME_COLUMN + width > columns) qn_fold_line_end(b, 2);
+    qn_buf_append(b, shown.data, shown.length);
+    qn_buf_free(&shown);
+}
+
 static qn_status print_line(const qn_discovery *d, const char *shown, int is_first)
 {
     char size[32] = "-", bits[32], files[32];
     qn_buf b = {0};
-    int style = qn_out_has_style(stdout);
-    if (is_first)
-        qn_buf_printf(&b, "%s%-*s %-*s %4s  %9s %5s  MODEL%s\n", style ? "\033[1m" : "", TYPE_COLUMNS, "TYPE",
-                      QUANT_COLUMNS, "QUANT", "BITS", "SIZE", "FILES", style ? "\033[0m" : "");
+    const int style = qn_out_has_style(stdout), columns = qn_fold_terminal(stdout);
+    if (is_first) {
+        qn_buf_printf(&b, "%s%-*s %-*s %4s  %9s %5s  ", style ? "\033[1m" : "", TYPE_COLUMNS, "TYPE",
+                      QUANT_COLUMNS, "QUANT", "BITS", "SIZE", "FILES");
+        put_name(&b, "MODEL", columns);
+        qn_buf_puts(&b, style ? "\033[0m\n" : "\n");
+    }
     qn_out_put_column(&b, d->model_type, TYPE_COLUMNS);
     qn_buf_putc(&b, ' ');
     qn_out_put_column(&b, d->quant, QUANT_COLUMNS);
     if (d->size_bytes) qn_out_size_text(d->size_bytes, size, sizeof size);
     qn_buf_printf(&b, " %4s  %9s %5s  ", show_count(d->quant_bits, bits, sizeof bits), size,
                   show_count(d->n_files, files, sizeof files));
-    qn_out_put_shown(&b, shown, strlen(shown), 0);
+    put_name(&b, shown, columns);
     if (d->status != QN_OK) {
-        qn_buf_puts(&b, "\n    not usable: ");
-        qn_out_put_shown(&b, d->error, strlen(d->error), 0);
+        static const char begin[] = "    not usable: ";
+        qn_buf_printf(&b, "\n%s", begin);
+        qn_fold_put_shown(&b, d->error, strlen(d->error), (int)sizeof begin - 1, 4, columns, 0);
     }
     return qn_out_line(&b);
 }

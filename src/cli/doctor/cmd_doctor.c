@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/doctor/doctor.h"
+#include "cli/term/fold.h"
 #include "cli/term/out.h"
 
 typedef struct {
@@ -23,6 +24,8 @@ static const qn_arg doctor_args[] = {
     {"--json", 0, QN_ARG_FLAG, AT(json), 0, 0, NULL, "print one JSON object"},
     {0},
 };
+
+enum { TEXT_COLUMN = 20 };
 
 static const char *const found_names[QN_FOUND_COUNT] = {"ok", "warning", "failed", "skipped"};
 static const char *const found_styles[QN_FOUND_COUNT] = {"\033[32m", "\033[33m", "\033[31m", "\033[2m"};
@@ -42,13 +45,13 @@ static void put_finding(qn_doctor *d, qn_found found, const char *text, const ch
 static void print_finding(qn_doctor *d, qn_found found, const char *text, const char *next)
 {
     qn_buf b = {0};
-    int style = qn_out_has_style(stdout);
+    const int style = qn_out_has_style(stdout), columns = qn_fold_terminal(stdout);
     qn_buf_printf(&b, "%-10s %s%-8s%s ", d->step, style ? found_styles[found] : "", found_names[found],
                   style ? "\033[0m" : "");
-    qn_out_put_shown(&b, text, strlen(text), 0);
+    qn_fold_put_shown(&b, text, strlen(text), TEXT_COLUMN, TEXT_COLUMN, columns, QN_FOLD_LONG);
     if (next) {
-        qn_buf_printf(&b, "\n%20s-> ", "");
-        qn_out_put_shown(&b, next, strlen(next), 0);
+        qn_buf_printf(&b, "\n%*s-> ", TEXT_COLUMN, "");
+        qn_fold_put_shown(&b, next, strlen(next), TEXT_COLUMN + 3, TEXT_COLUMN + 3, columns, 0);
     }
     qn_status status = qn_out_line(&b);
     if (d->status == QN_OK) d->status = status;

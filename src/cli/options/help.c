@@ -2,10 +2,10 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
-enum { LEFT_COLUMNS = 32, WIDTH_UNKNOWN = 80, WIDTH_MIN = 48, WIDTH_MAX = 120, NAMES_BYTES = 256 };
+#include "cli/term/fold.h"
+
+enum { LEFT_COLUMNS = 32, WIDTH_MIN = 48, WIDTH_MAX = 120, NAMES_BYTES = 256 };
 
 static const char *const common_options[][2] = {
     {"run",
@@ -25,41 +25,22 @@ const char *qn_help_common(const char *command)
 
 static int find_width(void)
 {
-    struct winsize size;
-    int columns = WIDTH_UNKNOWN;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col) columns = size.ws_col;
+    const int columns = qn_fold_columns(stdout);
     return columns < WIDTH_MIN ? WIDTH_MIN : columns > WIDTH_MAX ? WIDTH_MAX : columns;
 }
 
-static int columns_of(const char *s, size_t n)
-{
-    int columns = 0;
-    for (size_t i = 0; i < n; i++) columns += ((unsigned char)s[i] & 0xc0) != 0x80;
-    return columns;
-}
-
-/* Words from column `at` on; further lines begin at `indent`. A line end in the text stays one if keep_lines. */
+/* Words from column `at` on; further lines begin at `indent`. */
 static void put_wrapped(const char *text, int at, int indent, int width, int keep_lines)
 {
-    int is_first = 1;
-    while (*text) {
-        const size_t gap = strspn(text, " \n");
-        const int is_break = keep_lines && memchr(text, '\n', gap) != NULL;
-        text += gap;
-        const size_t n = strcspn(text, " \n");
-        if (!n) break;
-        const int columns = columns_of(text, n);
-        if (is_break || (!is_first && at + 1 + columns > width)) {
-            printf("\n%*s", indent, "");
-            at = indent;
-            is_first = 1;
-        }
-        printf("%s%.*s", is_first ? "" : " ", (int)n, text);
-        at += columns + !is_first;
-        is_first = 0;
-        text += n;
-    }
-    putchar('\n');
+    qn_buf b = {0};
+    qn_fold_put(&b, text, at, indent, width, QN_FOLD_LONG | (keep_lines ? QN_FOLD_LINES : 0));
+    if (b.status == QN_OK) puts(b.data ? b.data : "");
+    qn_buf_free(&b);
+}
+
+void qn_help_text(const char *text, int indent)
+{
+    put_wrapped(text, indent, indent, find_width(), 0);
 }
 
 static void put_option(const qn_arg *a, int width)

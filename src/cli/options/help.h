@@ -7,6 +7,8 @@
 
 /* all: every option, of whatever group. */
 void qn_help_print(const qn_arg_spec *spec, int all);
+/* A paragraph of help that begins at column `indent`, as its further lines do. */
+void qn_help_text(const char *text, int indent);
 /* Names of options with spaces between: those that help shows first; NULL: it shows all. command: "run". */
 const char *qn_help_common(const char *command);
 

@@ -10,6 +10,7 @@
 
 #include "base/utf8.h"
 #include "cli/command.h"
+#include "cli/term/fold.h"
 
 enum { DRAIN_BYTES = 1 << 20 };
 
@@ -167,9 +168,25 @@ qn_status qn_out_file(const char *path, const char *bytes, size_t n, int is_priv
     return status;
 }
 
+/* One line, in pieces that fit if it is for a terminal. */
+static void put_note(const char *text)
+{
+    static const char begin[] = "quern: ";
+    qn_buf b = {0};
+    qn_buf_puts(&b, begin);
+    qn_fold_put(&b, text, (int)sizeof begin - 1, 0, qn_fold_terminal(stderr), 0);
+    if (b.status == QN_OK)
+        fprintf(stderr, "%s\n", b.data);
+    else
+        fprintf(stderr, "%s%s\n", begin, text);
+    qn_buf_free(&b);
+}
+
 int qn_out_fail(void)
 {
-    fprintf(stderr, "quern: %s\n", qn_last_error());
+    char text[QN_ERROR_TEXT_MAX];
+    snprintf(text, sizeof text, "%s", qn_last_error());
+    put_note(text);
     return QN_EXIT_ERROR;
 }
 
@@ -181,7 +198,7 @@ void qn_out_note(const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     qn_utf8_clean(text);
-    fprintf(stderr, "quern: %s\n", text);
+    put_note(text);
 }
 
 int qn_out_has_style(FILE *stream)

@@ -2,21 +2,15 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "cli/term/fold.h"
 #include "cli/term/out.h"
 #include "hub/names/choose.h"
 
-enum { BAR_MIN = 10, BAR_MAX = 30, COLUMNS_DEFAULT = 80 };
+enum { BAR_MIN = 10, BAR_MAX = 30 };
 static const int64_t redraw_ns = 100 * 1000000ll, sample_ns = 300 * 1000000ll;
-
-static int get_width(void)
-{
-    struct winsize size;
-    return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : COLUMNS_DEFAULT;
-}
 
 void qn_transfer_line_open(qn_transfer_line *t)
 {
@@ -107,7 +101,7 @@ void qn_transfer_line_put(qn_transfer_line *t, const qn_hub_progress *p)
     if (t->is_shown && now_ns - t->shown_ns < redraw_ns) return;
     t->shown_ns = now_ns;
     /* The last column stays free: some terminals go on in the next line once it is written. */
-    qn_transfer_line_text(&line, p, t->rate, get_width() - 1);
+    qn_transfer_line_text(&line, p, t->rate, qn_fold_columns(stderr) - 1);
     if (line.status == QN_OK && line.length) fprintf(stderr, "\r%s\033[K", line.data);
     fflush(stderr);
     qn_buf_free(&line);

@@ -3,15 +3,15 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "cli/options/args.h"
+#include "cli/term/fold.h"
 #include "cli/term/out.h"
 #include "cli/train/train_report.h"
 
-enum { BAR_MIN = 10, BAR_MAX = 30, PLAIN_LINES = 20, COLUMNS_DEFAULT = 80 };
+enum { BAR_MIN = 10, BAR_MAX = 30, PLAIN_LINES = 20 };
 static const int64_t live_ns = 100 * 1000000ll, plain_ns = 10 * 1000000000ll;
 
 const char *qn_train_time_text(double seconds, char *text, size_t size)
@@ -29,17 +29,6 @@ const char *qn_train_time_text(double seconds, char *text, size_t size)
     else
         snprintf(text, size, "%lld d %lld h", (long long)s / 86400, (long long)s / 3600 % 24);
     return text;
-}
-
-/* Columns of the terminal. */
-static int get_width(void)
-{
-    struct winsize size;
-    int64_t columns = 0;
-    const char *said = getenv("COLUMNS");
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col) return size.ws_col;
-    if (said && qn_args_read_int(said, &columns) && columns > 0 && columns < 10000) return (int)columns;
-    return COLUMNS_DEFAULT;
 }
 
 /* Where the device computes. */
@@ -106,7 +95,7 @@ static void show_live(qn_train_progress *p, const qn_train_step_report *r)
 {
     qn_buf line = {0};
     /* The last column stays free: some terminals go on in the next line once it is written. */
-    qn_train_progress_line(&line, r, p->smoothed / p->weight, get_width() - 1);
+    qn_train_progress_line(&line, r, p->smoothed / p->weight, qn_fold_columns(stderr) - 1);
     if (line.status == QN_OK && line.length)
         fprintf(stderr, p->has_style ? "\r\033[1m%s\033[0m\033[K" : "\r%s\033[K", line.data);
     fflush(stderr);
