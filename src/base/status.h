@@ -6,7 +6,7 @@
 
 #include <quern/status.h>
 
-enum { QN_ERROR_TEXT_MAX = 1024 };
+enum { QN_ERROR_TEXT_MAX = 2048 };
 
 /* Sets this thread's message and returns status. Bytes that are not valid UTF-8 and control characters that a
  * hostile file may have put into a name are replaced by '?'. */

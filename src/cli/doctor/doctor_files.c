@@ -160,7 +160,9 @@ static const char *advise_config(qn_status status)
     case QN_E_NOT_FOUND:
         return "download config.json from the source of the weights";
     case QN_E_UNSUPPORTED:
-        return "this version of quern does not support that; use another model, or a newer quern";
+        return "this version of quern does not support that; use another model, or a newer quern, or add "
+               "what is "
+               "missing (docs/adding-a-model.md)";
     case QN_E_FORMAT:
         return "use the publisher's config.json for exactly these weights";
     default:

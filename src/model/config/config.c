@@ -15,6 +15,7 @@
 #include "model/config/layer_config.h"
 #include "model/config/layer_list.h"
 #include "model/config/quantization.h"
+#include "model/config/unknown/unknown_family.h"
 
 /* Bounds of what files may ask for: far above any model, low enough that products of two fit in 63 bits. */
 enum {
@@ -57,11 +58,14 @@ static qn_status parse_side_file(qn_source *src, qn_side_file which, json_t **ou
     return status;
 }
 
-static qn_status unknown_family(const char *file, const char *field, const char *name, int gguf)
+static qn_status unknown_family(const reader *r, const char *file, const char *field, const char *name)
 {
-    char known[1024];
-    return qn_fail(QN_E_UNSUPPORTED, "%s: %s is \"%.64s\", which is not supported; known: %s", file, field,
-                   name, qn_families_known(gguf, known, sizeof known));
+    char known[1024], missing[QN_UNKNOWN_TEXT_MAX];
+    const int gguf = !r->fields.object;
+    (void)qn_unknown_family_text(r->src, r->fields.object, missing);
+    return qn_fail(QN_E_UNSUPPORTED, "%s: %s is \"%.64s\", which is not supported; known: %s%s%s", file,
+                   field, name, qn_families_known(gguf, known, sizeof known), *missing ? ". Here " : "",
+                   missing);
 }
 
 /* By the names of tensors. Families that share them differ in their activation: Gemma's are as llama's. */
@@ -100,14 +104,14 @@ static qn_status find_family(reader *r)
         if (family && family == r->family) r->architecture = name;
     }
     if (r->family) return QN_OK;
-    if (inner || outer) return unknown_family(r->fields.file, "model_type", outer ? outer : inner, 0);
+    if (inner || outer) return unknown_family(r, r->fields.file, "model_type", outer ? outer : inner);
 
     const json_t *classes = json_object_get(r->root, "architectures");
     const char *first = json_string_value(json_array_get(classes, 0));
     if (!first) {
         QN_TRY(guess_family(r));
     } else if (!(r->family = qn_family_by_architecture(first))) {
-        return unknown_family(r->fields.file, "architectures", first, 0);
+        return unknown_family(r, r->fields.file, "architectures", first);
     }
     r->architecture = r->family->model_types[0];
     return QN_OK;
@@ -137,7 +141,7 @@ static qn_status open_gguf(reader *r)
         size_t n = name.length < sizeof text - 1 ? name.length : sizeof text - 1;
         memcpy(text, name.data, n);
         text[n] = '\0';
-        return unknown_family(qn_gguf_path(g), "general.architecture", text, 1);
+        return unknown_family(r, qn_gguf_path(g), "general.architecture", text);
     }
     QN_TRY(qn_gguf_config(g, r->architecture, &r->root));
     if (json_integer_value(json_object_get(r->root, "num_experts")) > 0)

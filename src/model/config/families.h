@@ -259,6 +259,8 @@ int qn_family_weight_name(const qn_family *family, qn_source_kind kind, const ch
                           qn_weight_role role, int64_t layer, char *text);
 /* The name in safetensors that families give a role which do not rename it. 0: there is none. */
 int qn_family_usual_name(const char *prefix, qn_weight_role role, int64_t layer, char *text);
+/* 1: the family's files of this kind may have a tensor of this name. */
+int qn_family_has_name(const qn_family *family, qn_source_kind kind, const char *name);
 /* The same for the tensor that the role's rows lie in; 0: the role has one of its own. *shared: its roles. */
 int qn_family_shared_name(const qn_family *family, qn_source_kind kind, const char *prefix,
                           qn_weight_role role, int64_t layer, char *text, const qn_shared_tensor **shared);

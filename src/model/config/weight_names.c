@@ -233,6 +233,52 @@ int qn_family_usual_name(const char *prefix, qn_weight_role role, int64_t layer,
     return 1;
 }
 
+/* '#' and '@' stand for a number. */
+static int fits(const char *pattern, const char *name)
+{
+    while (*pattern && *name) {
+        const size_t digits = *pattern == '#' || *pattern == '@' ? strspn(name, "0123456789") : 0;
+        if (!digits && *pattern != *name) return 0;
+        name += digits ? digits : 1;
+        pattern++;
+    }
+    return !*pattern && !*name;
+}
+
+/* The same behind one of the beginnings that names have. */
+static int fits_behind(qn_source_kind kind, const char *pattern, const char *name)
+{
+    if (!pattern) return 0;
+    if (kind != QN_SOURCE_SAFETENSORS) return fits(pattern, name);
+    for (const char *const *p = qn_decoder_prefixes; *p; p++)
+        if (strncmp(name, *p, strlen(*p)) == 0 && fits(pattern, name + strlen(*p))) return 1;
+    return 0;
+}
+
+int qn_family_has_name(const qn_family *family, qn_source_kind kind, const char *name)
+{
+    const int gguf = kind == QN_SOURCE_GGUF;
+    const qn_expert_name *experts = gguf              ? qn_expert_gguf_names
+                                    : family->experts ? family->experts->names
+                                                      : NULL;
+    const qn_renamed_weight *renamed = gguf ? family->gguf_renamed : family->renamed;
+    if (gguf && !family->gguf_architecture) return 0;
+    for (int role = 0; role < QN_WEIGHT_ROLE_COUNT; role++)
+        if (fits_behind(kind,
+                        kind == QN_SOURCE_RAW ? raw_names[role]
+                        : gguf                ? names[role].gguf
+                                              : names[role].safetensors,
+                        name))
+            return 1;
+    for (const qn_renamed_weight *r = renamed; r && r->role != QN_WEIGHT_ROLE_COUNT; r++)
+        if (fits_behind(kind, r->name, name)) return 1;
+    for (const qn_shared_tensor *t = family->shared; t && (t->safetensors || t->gguf); t++)
+        if (fits_behind(kind, gguf ? t->gguf : t->safetensors, name)) return 1;
+    for (const qn_expert_name *e = experts; e && e->name; e++)
+        if (fits_behind(kind, e->name, name)) return 1;
+    return 0;
+}
+
 int qn_family_shared_name(const qn_family *family, qn_source_kind kind, const char *prefix,
                           qn_weight_role role, int64_t layer, char *text, const qn_shared_tensor **shared)
 {
