@@ -8,9 +8,10 @@
 #include "base/random.h"
 #endif
 
-/* Units whose number does not matter. */
+/* Units whose number does not matter. The smallest comes out first, so that pages of a sequence tend to lie in order,
+ * which devices may read without a copy. */
 typedef struct {
-    int32_t *ids; /* [total] */
+    int32_t *ids; /* [total] ids[i] <= ids[2 i + 1] and ids[2 i + 2] */
     int64_t n;
 } heap;
 
@@ -144,21 +145,36 @@ static void unlock_read(const qn_pages *p)
 
 static void put(heap *h, int32_t id)
 {
-    h->ids[h->n++] = id;
+    int64_t at = h->n++;
+    for (; at > 0 && h->ids[(at - 1) / 2] > id; at = (at - 1) / 2) h->ids[at] = h->ids[(at - 1) / 2];
+    h->ids[at] = id;
 }
 
+#ifdef QN_SHAKE
+/* Any id will do: show that nothing depends on it. */
 static int32_t get(heap *h)
 {
-#ifdef QN_SHAKE
-    /* Any id will do: show that nothing depends on it. */
     static uint64_t draws;
-    int64_t at = (int64_t)(qn_random_bits(7, draws++) % (uint64_t)h->n);
-    int32_t swapped = h->ids[at];
-    h->ids[at] = h->ids[h->n - 1];
-    h->ids[h->n - 1] = swapped;
-#endif
-    return h->ids[--h->n];
+    const int64_t at = (int64_t)(qn_random_bits(7, draws++) % (uint64_t)h->n), n = h->n - 1;
+    const int32_t id = h->ids[at];
+    h->ids[at] = h->ids[n];
+    for (h->n = 0; h->n < n;) put(h, h->ids[h->n]);
+    return id;
 }
+#else
+static int32_t get(heap *h)
+{
+    const int32_t smallest = h->ids[0], last = h->ids[--h->n];
+    int64_t at = 0;
+    for (int64_t below = 1; below < h->n; at = below, below = 2 * at + 1) {
+        if (below + 1 < h->n && h->ids[below + 1] < h->ids[below]) below++;
+        if (h->ids[below] >= last) break;
+        h->ids[at] = h->ids[below];
+    }
+    h->ids[at] = last;
+    return smallest;
+}
+#endif
 
 static int32_t take(qn_pages *p)
 {

@@ -526,14 +526,37 @@ static void test_allocation_failures(void **state)
     }
 }
 
+/* Whatever order they went back in, pages are handed out in the order of their places. */
+static void test_pages_come_in_order(void **state)
+{
+    static const int back[] = {5, 2, 7, 0, 3, 6, 1, 4};
+    bench b;
+    int32_t ids[8];
+    begin(&b);
+    assert_int_equal(qn_pages_reserve(b.pages, 8, ids), QN_OK);
+    for (int i = 0; i < 8; i++) qn_pages_release(b.pages, ids[back[i]]);
+    assert_int_equal(qn_pages_reserve(b.pages, 8, ids), QN_OK);
+#ifndef QN_SHAKE /* which hands out any */
+    for (int i = 1; i < 8; i++) assert_true(ids[i] > ids[i - 1]);
+#endif
+    for (int i = 0; i < 8; i++) qn_pages_release(b.pages, ids[i]);
+    end(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hold_and_cache), cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_block_table),    cmocka_unit_test(test_copy_on_write),
-        cmocka_unit_test(test_prepared_ahead), cmocka_unit_test(test_kept),
-        cmocka_unit_test(test_poison),         cmocka_unit_test(test_begin),
-        cmocka_unit_test(test_parts),          cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_hold_and_cache),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_block_table),
+        cmocka_unit_test(test_copy_on_write),
+        cmocka_unit_test(test_prepared_ahead),
+        cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_pages_come_in_order),
+        cmocka_unit_test(test_poison),
+        cmocka_unit_test(test_begin),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
