@@ -103,11 +103,18 @@ static void arrays_of_every_type(void **state)
         if (d == QN_DTYPE_F16) continue;
         qn_array *out[2][5];
         qn_scope *s[2];
-        for (int i = 0; i < 2; i++) {
+        qn_status status = QN_OK;
+        for (int i = 0; i < 2 && status == QN_OK; i++) {
             s[i] = qn_scope_new(devices[i]);
             multiply(s[i], (qn_dtype)d, out[i]);
-            OK(qn_eval(s[i], 5, out[i]));
+            status = qn_eval(s[i], 5, out[i]);
         }
+        if (d == QN_DTYPE_F64 && qn_test_refuses_f64(status)) {
+            print_message("f64 is left out: %s\n", qn_last_error());
+            for (int i = 0; i < 2; i++) qn_scope_free(s[i]);
+            continue;
+        }
+        OK(status);
         for (int k = 0; k < 5; k++) {
             const qn_dtype type = (qn_dtype)d;
             const int64_t n = qn_shape_elements(qn_array_shape(out[0][k]), NULL);

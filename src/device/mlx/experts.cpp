@@ -5,8 +5,13 @@
 namespace qn
 {
 
-/* Fewer pairs than this share hardly any matrix. */
+/* Fewer pairs than this share hardly any matrix. MLX 0.32's CUDA kernel for pairs in no order reads beyond plain matrices
+ * that are not turned, if their width is no multiple of 8. */
 static constexpr int64_t sorted_from = 64;
+static bool are_sorted(const qn_mlx_weight &w, int64_t pairs, bool transpose)
+{
+    return pairs >= sorted_from || (on_cuda() && w.kind == QN_MLX_PLAIN && !transpose);
+}
 
 mx::array chosen_products(const call &c, const mx::array &x, const qn_mlx_weight &w, const mx::array &ids,
                           bool transpose)
@@ -16,15 +21,16 @@ mx::array chosen_products(const call &c, const mx::array &x, const qn_mlx_weight
     const int64_t pairs = static_cast<int64_t>(rows) * top;
     c.room(pairs * n);
     if (pairs == 0 || x.size() == 0) return mx::zeros({rows, top, n}, x.dtype());
-    if (pairs < sorted_from) {
+    if (!are_sorted(w, pairs, transpose)) {
         const mx::array apart = mx::expand_dims(x.ndim() == 2 ? mx::expand_dims(x, 1) : x, -2);
         return mx::squeeze(gathered(c, apart, w, ids, transpose, false), -2);
     }
     c.room(pairs * k);
     const mx::array flat = mx::reshape(ids, {rows * top}), order = mx::argsort(flat),
                     from = x.ndim() == 2 ? mx::floor_divide(order, mx::array(top, order.dtype())) : order;
-    const mx::array sorted = gathered(c, mx::expand_dims(mx::take(mx::reshape(x, {-1, k}), from, 0), 1), w,
-                                      mx::take(flat, order), transpose, true);
+    /* Rows [.., 1, k] before they are taken: of a dimension that expand_dims adds, MLX's CUDA kernel reads the stride. */
+    const mx::array sorted =
+        gathered(c, mx::take(mx::reshape(x, {-1, 1, k}), from, 0), w, mx::take(flat, order), transpose, true);
     const mx::array back = mx::take(mx::reshape(sorted, {rows * top, n}), mx::argsort(order), 0);
     return mx::reshape(back, {rows, top, n});
 }

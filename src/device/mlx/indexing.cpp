@@ -18,12 +18,31 @@ mx::array prim_TAKE(const call &c)
     return c.is_narrow(0) ? rows : mx::astype(rows, c.dtype);
 }
 
+/* What add makes of zeros and x. MLX's GPUs add no integers of 64 bits: these are added as four of 16, whose sums have
+ * 32 bits for `most` of them, and the sums together are those of 64 bits, which wrap. */
+template <class Add> static mx::array added_up(const call &c, const mx::array &x, int64_t most, Add add)
+{
+    const mx::array zeros = mx::zeros(c.shape, c.dtype);
+    if (x.size() == 0 || zeros.size() == 0) return zeros;
+    if (!on_gpu() || mx::size_of(c.dtype) != 8) return add(zeros, x);
+    if (most > 65536) throw failure(QN_E_UNSUPPORTED, "a GPU adds up to 65536 integers of 64 bits");
+    const mx::array bits = mx::astype(x, mx::uint64), none = mx::zeros(c.shape, mx::uint32);
+    std::optional<mx::array> sum;
+    for (uint64_t shift = 0; shift < 64; shift += 16) {
+        const mx::array by(shift, mx::uint64), low(uint64_t{0xffff}, mx::uint64);
+        const mx::array part = mx::astype(mx::bitwise_and(mx::right_shift(bits, by), low), mx::uint32);
+        const mx::array all = mx::left_shift(mx::astype(add(none, part), mx::uint64), by);
+        sum = sum ? mx::add(*sum, all) : all;
+    }
+    return mx::astype(*sum, c.dtype);
+}
+
 /* In rising row order on the CPU; what is summed is bool nowhere, types.c sees to it. */
 mx::array prim_SCATTER_ADD(const call &c)
 {
-    const mx::array &x = c.in(0), zeros = mx::zeros(c.shape, c.dtype);
-    if (x.size() == 0 || zeros.size() == 0) return zeros;
-    return mx::scatter_add(zeros, c.in(1), mx::expand_dims(x, 1), 0);
+    return added_up(c, c.in(0), c.in(0).shape(0), [&](const mx::array &into, const mx::array &x) {
+        return mx::scatter_add(into, c.in(1), mx::expand_dims(x, 1), 0);
+    });
 }
 
 /* ---- along a row -------------------------------------------------------------------------------------- */
@@ -36,9 +55,9 @@ mx::array prim_TAKE_ALONG(const call &c)
 
 mx::array prim_SCATTER_ALONG(const call &c)
 {
-    const mx::array zeros = mx::zeros(c.shape, c.dtype);
-    if (c.in(0).size() == 0 || zeros.size() == 0) return zeros;
-    return mx::scatter_add_axis(zeros, c.in(1), c.in(0), 1);
+    return added_up(c, c.in(0), c.in(0).shape(1), [&](const mx::array &into, const mx::array &x) {
+        return mx::scatter_add_axis(into, c.in(1), x, 1);
+    });
 }
 
 /* The largest j of those that write to a place; ids outside of the row write nowhere. */

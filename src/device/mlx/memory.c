@@ -41,13 +41,13 @@ static qn_status limit_cache(void *arg)
 {
     const memory_call *c = arg;
     c->d->shim->set_limits(SIZE_MAX, c->bytes, SIZE_MAX);
-    if (c->d->shim->memory().cache_bytes > c->bytes) c->d->shim->clear_cache();
+    if (c->d->shim->memory().cache_bytes > c->bytes) c->d->shim->clear_cache(1);
     return QN_OK;
 }
 
 static qn_status clear(void *arg)
 {
-    ((memory_call *)arg)->d->shim->clear_cache();
+    ((memory_call *)arg)->d->shim->clear_cache(1);
     return QN_OK;
 }
 
@@ -91,7 +91,7 @@ qn_status qn_mlx_wire(qn_device *base, size_t limit_bytes, size_t *wired_bytes)
 void qn_mlx_keep_limit(const qn_mlx *d)
 {
     const qn_ledger_figures f = qn_ledger_get(d->base.ledger);
-    if (f.limit && f.total + d->shim->memory().cache_bytes > f.limit) d->shim->clear_cache();
+    if (f.limit && f.total + d->shim->memory().cache_bytes > f.limit) d->shim->clear_cache(0);
 }
 
 /* ---- buffers ------------------------------------------------------------------------------------------- */

@@ -109,6 +109,12 @@ static mx::array turned(const call &c, qn_mlx_turns &t)
     return t.factor == 1 ? y : mx::astype(mx::multiply(y, mx::array(t.factor, y.dtype())), y.dtype());
 }
 
+/* MLX's CUDA kernel begins with blocks that no card takes, if few elements turn in many rows. */
+static bool may_fuse(int rotary)
+{
+    return rotary >= 32 || !on_cuda();
+}
+
 /* In f32 not by fast::rope, which gets other angles (docs/mlx.md).
  * Pairs (x, y) -> (x cos - y sin, y cos + x sin): of halves of the rotary dimensions, or of neighbours. */
 mx::array prim_ROPE(const call &c)
@@ -117,7 +123,7 @@ mx::array prim_ROPE(const call &c)
     const int rotary = table.shape(2), half = rotary / 2, step = c.p().rope.interleaved ? 2 : 1;
     if (c.in(0).size() == 0 || rotary == 0) return c.in(0);
     const std::shared_ptr<qn_mlx_turns> &turns = c.step.in[1]->turns;
-    if (c.is_narrow(0) && turns && (turns->factor == 1 || rotary == c.in(0).shape(2)) &&
+    if (c.is_narrow(0) && turns && may_fuse(rotary) && (turns->factor == 1 || rotary == c.in(0).shape(2)) &&
         static_cast<int>(turns->positions.size()) == c.in(0).shape(0))
         return turned(c, *turns);
     const mx::array x = c.is_narrow(0) ? mx::astype(c.in(0), mx::float32) : c.in(0);

@@ -72,15 +72,19 @@ static void reach_pages(const call &c, plan_of_run &p)
     const tables &at = p.at;
     for (size_t i = 0; i + 1 < at.row_begin.size(); i++) {
         const int32_t *table = at.table(static_cast<int64_t>(i)) + 1;
+        const int64_t begin = at.row_begin[i], end = at.row_begin[i + 1];
+        if (begin == end) continue;
+        const int64_t first = at.position(static_cast<int64_t>(i), begin);
         std::vector<int32_t> pages;
-        for (int64_t r = at.row_begin[i]; r < at.row_begin[i + 1]; r++) {
+        if (first >= at.page_tokens)
+            pages.push_back(table[first / at.page_tokens - 1]); /* they lie behind it */
+        const bool has_before = !pages.empty();
+        const int64_t n_held = has_before + (first % at.page_tokens != 0);
+        for (int64_t r = begin; r < end; r++) {
             const int64_t page = at.position(static_cast<int64_t>(i), r) / at.page_tokens;
-            if (pages.empty() && page > 0) pages.push_back(table[page - 1]); /* which they lie behind */
-            if (pages.empty() || pages.back() != table[page]) pages.push_back(table[page]);
+            if (r == begin || pages.back() != table[page]) pages.push_back(table[page]);
         }
-        const bool has_before =
-            pages.size() > 1 && at.position(static_cast<int64_t>(i), at.row_begin[i]) >= at.page_tokens;
-        if (!pages.empty()) reach_behind(s, pages, has_before, c.step.budget_bytes);
+        reach_behind(s, pages, n_held, has_before, c.step.budget_bytes);
     }
 }
 

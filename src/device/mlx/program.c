@@ -300,28 +300,7 @@ static qn_status guess(qn_mlx_exec *e, const qn_mlx_exec *after)
     if (!scores || scores->out.shape.n != 2 || !after->slots[scores->out.slot] ||
         qn_shape_dim(&scores->out.shape, 0, &after->sizes) != after->sizes.v[QN_SYM_L])
         return qn_fail(QN_E_ARG, "program %s has no rows to make an early step from", after->plan.name);
-    const int64_t n = after->sizes.v[QN_SYM_L], one = 1;
-    const qn_params params = {.reduce = {.axis = 1}};
-    qn_mlx_memo *memo = NULL;
-    qn_mlx_array *const in[1] = {after->slots[scores->out.slot]};
-    qn_mlx_weight *const weight[1] = {NULL};
-    qn_mlx_array *places;
-    const qn_mlx_step step = {.prim = QN_PRIM_ARG_MAX,
-                              .params = &params,
-                              .n_in = 1,
-                              .in = in,
-                              .weight = weight,
-                              .n_dims = 2,
-                              .shape = (int64_t[]){n, 1},
-                              .dtype = QN_DTYPE_I32,
-                              .memo = &memo,
-                              .budget_bytes = qn_mlx_room(qn_mlx_device_of(e)),
-                              .narrow = QN_DTYPE_F32};
-    QN_TRY(qn_mlx_check(shim, shim->apply(&step, &places)));
-    qn_status status = qn_mlx_check(shim, shim->array_view(places, 0, 1, &n, &one, &e->guess));
-    shim->array_free(places);
-    if (memo) shim->memo_free(memo);
-    return status;
+    return qn_mlx_check(shim, shim->array_largest(after->slots[scores->out.slot], &e->guess));
 }
 
 /* The input that lies in this buffer is what is guessed. */

@@ -36,6 +36,11 @@ bool on_gpu()
     return is;
 }
 
+bool on_cuda()
+{
+    return on_gpu() && !mx::metal::is_available();
+}
+
 mx::Dtype dtype_of(qn_dtype d)
 {
     switch (d) {
@@ -184,6 +189,11 @@ static qn_status array_view(const qn_mlx_array *a, int64_t offset, int n_dims, c
                                                    static_cast<size_t>(offset)),
                                     nullptr};
     });
+}
+
+static qn_status array_largest(const qn_mlx_array *a, qn_mlx_array **out)
+{
+    return guarded([&] { *out = new qn_mlx_array{mx::astype(mx::argmax(a->a, 1), mx::int32), nullptr}; });
 }
 
 static qn_status array_cast(const qn_mlx_array *a, qn_dtype dtype, qn_mlx_array **out)
@@ -371,7 +381,7 @@ static qn_mlx_about about()
     int major = 0, minor = 0, patch = 0;
     std::sscanf(mx::version(), "%d.%d.%d", &major, &minor, &patch);
     static const std::string name = std::string("MLX ") + mx::version();
-    const char *set = !qn::on_gpu() ? "mlx_cpu" : mx::metal::is_available() ? "metal" : "cuda";
+    const char *set = !qn::on_gpu() ? "mlx_cpu" : qn::on_cuda() ? "cuda" : "metal";
     return {MLX_VERSION_NUMERIC, 100000 * major + 1000 * minor + patch, qn::on_gpu(), set, name.c_str(),
             recommended_bytes()};
 }
@@ -449,9 +459,13 @@ static void set_limits(size_t memory_bytes, size_t cache_bytes, size_t wired_byt
     });
 }
 
-static void clear_cache()
+/* wait: for what is computed, whose memory comes to the cache behind it. */
+static void clear_cache(int wait)
 {
-    guarded([] { mx::clear_cache(); });
+    guarded([&] {
+        if (wait) mx::synchronize();
+        mx::clear_cache();
+    });
 }
 
 extern "C" __attribute__((visibility("default"))) const qn_mlx_shim *qn_mlx_shim_get(void)
@@ -468,6 +482,7 @@ extern "C" __attribute__((visibility("default"))) const qn_mlx_shim *qn_mlx_shim
         array_new,
         array_view,
         array_read,
+        array_largest,
         array_cast,
         array_is_narrow,
         array_free,

@@ -87,7 +87,7 @@ typedef struct {
     size_t recommended_bytes; /* of memory that the GPU recommends to use at most; 0: none, or no GPU */
 } qn_mlx_about;
 
-enum { QN_MLX_SHIM_VERSION = 4 };
+enum { QN_MLX_SHIM_VERSION = 5 };
 
 typedef struct {
     int version; /* QN_MLX_SHIM_VERSION; fields behind it are those of this header only then */
@@ -101,7 +101,7 @@ typedef struct {
     qn_mlx_memory (*memory)(void);
     /* SIZE_MAX: as it is. Of the process, as MLX has them. */
     void (*set_limits)(size_t memory_bytes, size_t cache_bytes, size_t wired_bytes);
-    void (*clear_cache)(void);
+    void (*clear_cache)(int wait); /* wait: for what is being computed, whose memory then goes too */
 
     /* A copy, or with borrow 1 no copy: data must then outlive the array and all that is computed of it. */
     qn_status (*array_new)(const void *data, int n_dims, const int64_t *shape, qn_dtype dtype, int borrow,
@@ -112,6 +112,8 @@ typedef struct {
     /* Computes it if need be, and copies it as that type row by row to data, size_bytes bytes. */
     qn_status (*array_read)(const qn_mlx_array *a, qn_dtype dtype, void *data, size_t size_bytes);
     /* The same array as another type, lazily. */
+    /* i32 [n]: where in each row of a [n, k] its largest number is; anywhere if one of them is no number. */
+    qn_status (*array_largest)(const qn_mlx_array *a, qn_mlx_array **out);
     qn_status (*array_cast)(const qn_mlx_array *a, qn_dtype dtype, qn_mlx_array **out);
     int (*array_is_narrow)(const qn_mlx_array *a); /* F16 or BF16 */
     void (*array_free)(qn_mlx_array *a);           /* NULL is accepted */

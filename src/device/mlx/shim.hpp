@@ -81,8 +81,9 @@ mx::Shape shape_of(int n, const int64_t *dims); /* throws when a dimension is ab
 
 /* Chains are compiled by MLX (begin's wish). */
 extern bool compiles;
-/* Arrays are computed on a GPU. */
+/* Arrays are computed on a GPU; on one of NVIDIA's. */
 bool on_gpu();
+bool on_cuda();
 
 /* One application: what a primitive's function sees. */
 struct call {

@@ -140,7 +140,7 @@ static qn_status shrink(qn_mlx_device_state *s)
     const qn_mlx_shim *shim = device_of(s)->shim;
     const qn_status status = qn_mlx_check(shim, shim->state_shrink(s->mlx));
     remember(s, status);
-    if (status == QN_OK) shim->clear_cache();
+    if (status == QN_OK) shim->clear_cache(0);
     return status;
 }
 

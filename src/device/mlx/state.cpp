@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <tuple>
 
 #include "device/mlx/shim_parts.hpp"
 
@@ -65,8 +66,8 @@ static void grow(qn_mlx_state &s, int64_t n_needed, size_t budget_bytes)
     s.unit_at.resize(static_cast<size_t>(wish), -1);
 }
 
-/* Where n units may begin: the longest range of free places; in its middle if what ends before it may grow. */
-static int32_t new_place(const qn_mlx_state &s, int64_t n)
+/* The longest range of free places: where it begins, and its length. */
+static std::pair<int64_t, int64_t> longest_range(const qn_mlx_state &s)
 {
     int64_t best = 0, length = 0;
     for (int64_t i = 0; i < s.capacity;) {
@@ -78,12 +79,36 @@ static int32_t new_place(const qn_mlx_state &s, int64_t n)
         }
         i = end + 1;
     }
+    return {best, length};
+}
+
+/* Where n units may begin: the longest range; in its middle if what ends before it may grow. If all ranges are too
+ * short, and that costs little, the pool grows. */
+static int32_t new_place(qn_mlx_state &s, int64_t n, size_t budget_bytes)
+{
+    auto [best, length] = longest_range(s);
+    if (length < n && s.capacity + n <= s.n_units &&
+        static_cast<int64_t>(budget_bytes / unit_bytes(s)) > 8 * (s.capacity + n)) {
+        grow(s, s.capacity + n, budget_bytes);
+        std::tie(best, length) = longest_range(s);
+    }
     return static_cast<int32_t>(best > 0 && length > 2 * n ? best + (length - n) / 2 : best);
 }
 
-void reach_behind(qn_mlx_state &s, const std::vector<int32_t> &units, bool has_before, size_t budget_bytes)
+static void leave_place(qn_mlx_state &s, int32_t unit)
+{
+    if (s.place[unit] >= 0) s.unit_at[s.place[unit]] = -1;
+    s.place[unit] = -1;
+}
+
+void reach_behind(qn_mlx_state &s, const std::vector<int32_t> &units, int64_t n_held, bool has_before,
+                  size_t budget_bytes)
 {
     std::vector<int32_t> wanted;
+    for (size_t i = static_cast<size_t>(n_held); i < units.size(); i++) {
+        check_unit(s, units[i]);
+        leave_place(s, units[i]);
+    }
     int64_t before = -1;
     for (size_t i = 0; i < units.size(); i++) {
         const int32_t u = units[i];
@@ -103,7 +128,7 @@ void reach_behind(qn_mlx_state &s, const std::vector<int32_t> &units, bool has_b
         if (before + 1 == s.capacity && s.capacity < s.n_units && budget_bytes / unit_bytes(s) > 2)
             grow(s, s.capacity + 1, budget_bytes);
         const bool is_free = before >= 0 && before + 1 < s.capacity && s.unit_at[before + 1] < 0;
-        before = is_free ? before + 1 : new_place(s, left);
+        before = is_free ? before + 1 : new_place(s, left, budget_bytes);
         s.place[u] = static_cast<int32_t>(before);
         s.unit_at[before] = u;
         left--;
@@ -112,7 +137,7 @@ void reach_behind(qn_mlx_state &s, const std::vector<int32_t> &units, bool has_b
 
 void reach(qn_mlx_state &s, const std::vector<int32_t> &units, size_t budget_bytes)
 {
-    for (const int32_t u : units) reach_behind(s, {u}, false, budget_bytes);
+    for (const int32_t u : units) reach_behind(s, {u}, 1, false, budget_bytes);
 }
 
 std::vector<int32_t> places_of_units(const qn_mlx_state &s, const std::vector<int32_t> &units)
@@ -218,8 +243,7 @@ qn_status state_drop(qn_mlx_state *s, int32_t unit, int poison)
             set_unit(*s, unit, [&](const mx::array &a) {
                 return mx::full(shape_of_units(*s, a, 1), std::numeric_limits<float>::quiet_NaN(), a.dtype());
             });
-        s->unit_at[s->place[unit]] = -1;
-        s->place[unit] = -1;
+        leave_place(*s, unit);
     });
 }
 

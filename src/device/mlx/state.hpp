@@ -11,8 +11,10 @@ namespace qn
  * them for those that come is below budget_bytes. Throws. */
 void reach(qn_mlx_state &s, const std::vector<int32_t> &units, size_t budget_bytes);
 /* The same of units of a sequence in their order, each behind the one before it where that place is free.
+ * The first n_held keep what they hold, and so their places; the others are written anew, wherever they lay.
  * has_before 1: the first one has a place already, and is what they lie behind. */
-void reach_behind(qn_mlx_state &s, const std::vector<int32_t> &units, bool has_before, size_t budget_bytes);
+void reach_behind(qn_mlx_state &s, const std::vector<int32_t> &units, int64_t n_held, bool has_before,
+                  size_t budget_bytes);
 /* Places of units; throws where one has none. */
 std::vector<int32_t> places_of_units(const qn_mlx_state &s, const std::vector<int32_t> &units);
 
