@@ -102,6 +102,45 @@ def test_commands_are_all_there():
     assert commands == set(re.findall(r"quern (\w+)", heads))
 
 
+# Lines about other programs, and words that only look like an option.
+OTHERS = re.compile(r"\b(curl|cc|kernel_check|train_bench|submit_bench)\b|bench/|tools/")
+NO_OPTIONS = {"docs/cli.md": {"--name", "--yarn-", "--lora-scaled", "--adapter-path"},
+              "docs/mlx.md": {"--arch"}, "CONTRIBUTING.md": {"--tiny"}, "docs/internals/matmul.md": {"--kernel", "--rows"}}
+
+
+def code_of(page):
+    """Its code: blocks line by line, and spans."""
+    block = re.compile(r"^ *```\w*\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+    for text in block.findall(read(page)):
+        yield from text.replace("\\\n", " ").splitlines()
+    for _, text in re.findall(r"(`+)(.+?)\1", block.sub("", read(page)), re.DOTALL):
+        yield " ".join(text.split())
+
+
+def test_options_of_the_pages_exist():
+    """Each --option in code is one of the named command's, else one of any command's."""
+    def shown(*args):
+        return subprocess.run([QUERN, *args], capture_output=True, text=True)
+
+    def takes(command, name):
+        return name in known[command] or "unknown option" not in shown(command, name).stderr
+
+    commands = re.findall(r"^  (\w+) ", shown("--help").stdout.split("Commands:\n")[1], re.MULTILINE)
+    known = {c: set(re.findall(r"^ +(?:-., )?(--[\w-]+)", shown(c, "--help", "all").stdout, re.MULTILINE))
+             | {"--help", "--version"} for c in commands}
+    n_checked, bad = 0, []
+    for page in ["README.md", "CONTRIBUTING.md", *glob.glob("docs/**/*.md", recursive=True)]:
+        for line in code_of(page):
+            if OTHERS.search(line) and "quern " not in line.split(" --")[0]:
+                continue
+            of = [c for c in re.findall(r"quern (\w+)", line) if c in known] or commands
+            for name in set(re.findall(r"(?<![\w-])--[a-z][\w-]*", line)) - NO_OPTIONS.get(page, set()):
+                n_checked += 1
+                if not any(takes(c, name) for c in of):
+                    bad.append((page, name, line[:100]))
+    assert not bad and n_checked > 300, (n_checked, bad)
+
+
 def test_links_lead_somewhere():
     for page in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md",
                  *glob.glob("docs/**/*.md", recursive=True)]:
