@@ -397,6 +397,20 @@ def answering(n):
     return terminal
 
 
+@pytest.mark.parametrize("columns", [60, 80])
+def test_what_commands_say_fits(columns):
+    """Long lines go on below their texts, between words."""
+    t = Terminal(columns=columns)
+    t.ask("hello")
+    said = {line: t.ask(line) for line in ("/help", "/set", "/show", "/show parameters", "/stats", "/format", "/nope")}
+    for line, text in said.items():
+        lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", part) for part in text.split("\n")]
+        long = [part for part in lines if len(part) > columns and " " in part.strip()[12:]]
+        assert len(lines) > 1 and not long, (line, long)
+    assert "\n" + " " * 29 in said["/set"] and "\n" + " " * 19 in said["/help"]
+    t.leave()
+
+
 def test_what_is_typed_during_an_answer_is_kept(tmp_path):
     path = tmp_path / "chat.json"
     terminal = answering(100)

@@ -11,6 +11,9 @@
 #include "cli/term/input.h"
 #include "cli/term/out.h"
 
+/* Where lines that are longer than the terminal go on. */
+enum { VALUE_COLUMN = 12, USAGE_COLUMN = 19, HELP_COLUMN = 29 };
+
 typedef struct {
     const char *name, *usage, *help; /* help NULL: another name of the row above */
     qn_status (*run)(qn_chat_state *c, const char *rest);
@@ -83,7 +86,7 @@ static qn_status run_save(qn_chat_state *c, const char *rest)
         qn_prompt_cache_save(c->model, state.data);
         qn_buf_printf(&b, "%zu message%s saved to %s", c->session.n_messages,
                       qn_out_plural((int64_t)c->session.n_messages), path.data);
-        status = qn_chat_turn_say(c, &b);
+        status = qn_chat_turn_say_folded(c, &b, 0);
     }
     qn_buf_free(&state);
     qn_buf_free(&path);
@@ -105,7 +108,7 @@ qn_status qn_chat_command_load(qn_chat_state *c, const char *path)
     qn_buf_printf(&b, "%zu message%s loaded from %s", n, qn_out_plural((int64_t)n), path);
     if (n && qn_chat_session_asked(&c->session) == n)
         qn_buf_puts(&b, "; the last one has no answer yet, /regen makes one");
-    return qn_chat_turn_say(c, &b);
+    return qn_chat_turn_say_folded(c, &b, 0);
 }
 
 static qn_status run_load(qn_chat_state *c, const char *rest)
@@ -140,7 +143,7 @@ static qn_status run_read(qn_chat_state *c, const char *rest)
     qn_buf_puts(&c->attached, text.length && text.data[text.length - 1] == '\n' ? "\n" : "\n\n");
     qn_buf_printf(&b, "%s will be put before your next message (%zu byte%s)", path.data, text.length,
                   qn_out_plural((int64_t)text.length));
-    status = qn_chat_turn_say(c, &b);
+    status = qn_chat_turn_say_folded(c, &b, 0);
 out:
     qn_buf_free(&path);
     qn_buf_free(&text);
@@ -159,7 +162,7 @@ static qn_status run_image(qn_chat_state *c, const char *rest)
                       (long long)picture.width, (long long)picture.height);
         status = qn_chat_session_attach(&c->session, &picture);
     }
-    if (status == QN_OK) status = qn_chat_turn_say(c, &b);
+    if (status == QN_OK) status = qn_chat_turn_say_folded(c, &b, 0);
     qn_picture_free(&picture);
     qn_buf_free(&path);
     qn_buf_free(&b);
@@ -176,7 +179,7 @@ static qn_status say_form(const qn_chat_state *c)
                     : c->form_name.length
                         ? c->form_name.data
                         : "answers have the form of the command line; /format off frees them");
-    return qn_chat_turn_say(c, &b);
+    return qn_chat_turn_say_folded(c, &b, 0);
 }
 
 static qn_status open_form(qn_chat_state *c, const char *kind, const char *value, qn_constraint **out)
@@ -300,7 +303,7 @@ static qn_status list_settings(const qn_chat_state *c)
                       other_settings[i].usage, i + 1 < N_OTHER_SETTINGS ? "\n" : "");
     qn_buf_free(&value);
     qn_buf_free(&range);
-    return qn_chat_turn_say(c, &b);
+    return qn_chat_turn_say_folded(c, &b, HELP_COLUMN);
 }
 
 /* The setting that a name may be meant for, by a slip of the hand or by what Ollama calls it; NULL: none. */
@@ -369,7 +372,7 @@ static qn_status show_info(qn_chat_state *c)
     if (i->generation_config[0]) qn_buf_printf(&b, "asks for    %s\n", i->generation_config);
     put_context(c, &b);
     if (i->notes[0]) qn_buf_printf(&b, "\n%s", i->notes);
-    return qn_chat_turn_say(c, &b);
+    return qn_chat_turn_say_folded(c, &b, VALUE_COLUMN);
 }
 
 /* What the model reads at the next turn: the template applied to the conversation and the message that is to
@@ -418,7 +421,7 @@ static qn_status show_parameters(qn_chat_state *c)
         if (b.status == QN_OK) qn_buf_printf(&b, "%s%s %s", b.length ? ", " : "", s->name, value.data);
     }
     qn_buf_free(&value);
-    return qn_chat_turn_say(c, &b);
+    return qn_chat_turn_say_folded(c, &b, 0);
 }
 
 static qn_status show_system(qn_chat_state *c)
@@ -484,7 +487,7 @@ static qn_status run_stats(qn_chat_state *c, const char *rest)
                   (double)memory.active_memory_bytes / mib, (double)memory.peak_memory_bytes / mib,
                   (double)memory.weights_bytes / mib, (double)memory.kv_bytes / mib,
                   (double)memory.scratch_bytes / mib);
-    return qn_chat_turn_say(c, &b);
+    return qn_chat_turn_say_folded(c, &b, VALUE_COLUMN);
 }
 
 static qn_status run_quit(qn_chat_state *c, const char *rest)
@@ -526,7 +529,7 @@ static qn_status run_help(qn_chat_state *c, const char *rest)
                     "\"\"\"                a message of several lines begins and ends with three quotes\n"
                     "Ctrl-C             stop the answer\n"
                     "Ctrl-G             write the message in your editor");
-    return qn_chat_turn_say(c, &b);
+    return qn_chat_turn_say_folded(c, &b, USAGE_COLUMN);
 }
 
 qn_status qn_chat_command_run(qn_chat_state *c, const char *line)

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "cli/options/options.h"
+#include "cli/term/fold.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 #include "server/core/next_turn.h"
@@ -19,6 +20,20 @@ qn_status qn_chat_turn_say(const qn_chat_state *c, qn_buf *b)
     if (status == QN_OK) status = qn_chat_screen_say(c->json ? stderr : stdout, b->data, b->length);
     qn_buf_free(b);
     return status;
+}
+
+qn_status qn_chat_turn_say_folded(const qn_chat_state *c, qn_buf *b, int indent)
+{
+    const int columns = qn_fold_terminal(c->json ? stderr : stdout);
+    qn_buf folded = {.status = b->status};
+    char *rest = b->status == QN_OK ? b->data : NULL;
+    for (char *line; columns && (line = strsep(&rest, "\n"));) {
+        qn_fold_put(&folded, line, 0, indent, columns, 0);
+        if (rest) qn_buf_putc(&folded, '\n');
+    }
+    if (!columns) return qn_chat_turn_say(c, b);
+    qn_buf_free(b);
+    return qn_chat_turn_say(c, &folded);
 }
 
 static qn_prompt make_prompt(const qn_chat_state *c, size_t n_messages)

@@ -48,5 +48,7 @@ int64_t qn_chat_turn_context(qn_chat_state *c);
 /* What a command has to say; frees b. Standard output carries nothing but answers where a program reads it.
  */
 qn_status qn_chat_turn_say(const qn_chat_state *c, qn_buf *b);
+/* The same; on a terminal lines that are too long go on at column `indent` of the next one. */
+qn_status qn_chat_turn_say_folded(const qn_chat_state *c, qn_buf *b, int indent);
 
 #endif
