@@ -272,7 +272,10 @@ SENT = """messages model max_tokens max_completion_tokens temperature top_p top_
     json_schema regex ebnf choice structured_outputs guided_json guided_regex guided_choice guided_grammar
     guided_decoding_backend guided_whitespace_pattern structural_tag
     priority cache_salt session_id request_id lora lora_path prompt_logprobs return_token_ids
-    return_progress timings_per_token sse_ping_interval cache_prompt id_slot keep_alive options""".split()
+    return_progress timings_per_token sse_ping_interval cache_prompt id_slot keep_alive options
+    backend_sampling adaptive_target adaptive_decay verbose n_keep n_indent n_discard n_cache_reuse t_max_prompt_ms
+    t_max_predict_ms n_probs post_sampling_probs min_keep preserved_tokens response_fields n_cmpl reasoning_control
+    speculative.n_max speculative.n_min speculative.p_min speculative.type""".split()
 
 
 @pytest.mark.parametrize("field", SENT + ["echo", "best_of", "suffix"])

@@ -145,9 +145,11 @@ int qn_llama_read(const char *text, size_t n, unsigned route, const qn_api_reque
 
 int qn_llama_is_own(const char *text, size_t n)
 {
-    static const char *const own[] = {"n_predict",       "n_probs",          "return_tokens",
-                                      "response_fields", "n_keep",           "post_sampling_probs",
-                                      "n_indent",        "t_max_predict_ms", "n_cmpl"};
+    static const char *const own[] = {
+        "n_predict",           "n_probs",       "return_tokens",    "response_fields",  "n_keep",
+        "post_sampling_probs", "n_indent",      "t_max_predict_ms", "t_max_prompt_ms",  "n_cmpl",
+        "n_discard",           "n_cache_reuse", "min_keep",         "backend_sampling", "adaptive_target",
+        "adaptive_decay"};
     json_t *body = NULL;
     int found = 0;
     if (qn_json_parse("the body", text ? text : "", n, &body) != QN_OK) return 0;

@@ -1,6 +1,7 @@
 /* Every field that clients of llama.cpp's API send, and what becomes of it. null means "not given" everywhere. */
 #include <stddef.h>
 
+#include "server/core/fields/llama_hints.h"
 #include "server/llama/request.h"
 
 #define AT(field) offsetof(qn_api_request, field)
@@ -82,11 +83,9 @@ const qn_field qn_llama_fields[] = {
 
     /* taken and reported */
     {"slot_id", TEXT, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, one_cache},
-    {"n_cache_reuse", TEXT, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, one_cache},
-    {"n_keep", TEXT, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: prompts are never cut"},
-    {"n_indent", TEXT, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: use stop"},
-    {"t_max_prompt_ms", TEXT, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect"},
-    {"t_max_predict_ms", TEXT, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: use n_predict"},
+    {"stream_options", TEXT, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL,
+     "has no effect: the last event has all counts"},
+    QN_LLAMA_HINTS(TEXT),
 
     /* refused, but for values that ask for nothing */
     {"n_discard", TEXT, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0]", "prompts are never cut"},

@@ -86,15 +86,22 @@ void qn_llama_write_settings(const qn_api_request *r, uint64_t seed, qn_buf *out
     qn_json_put_int(out, "mirostat", o->mirostat);
     qn_json_put_real(out, "mirostat_tau", o->mirostat_tau > 0 ? (double)o->mirostat_tau : 5);
     qn_json_put_real(out, "mirostat_eta", o->mirostat_eta > 0 ? (double)o->mirostat_eta : 0.1);
+    /* There is no adaptive sampler: a negative target is off. */
+    qn_json_put_int(out, "adaptive_target", -1);
+    qn_json_put_real(out, "adaptive_decay", 0.9);
     put_biases(r, out);
     put_texts(out, "stop", o->stop_strings, o->n_stop_strings);
     put_samplers(out, o);
     qn_json_put_int(out, "n_keep", 0);
     qn_json_put_int(out, "n_discard", 0);
+    qn_json_put_int(out, "min_keep", 0);
+    qn_json_put_bool(out, "backend_sampling", 0);
     qn_json_put_bool(out, "ignore_eos", o->ignore_eos);
     qn_json_put_bool(out, "stream", r->stream);
     qn_json_put_int(out, "n_probs", r->top_logprobs);
     qn_json_put_bool(out, "post_sampling_probs", r->post_sampling);
     qn_json_put_bool(out, "timings_per_token", r->wants_timings);
+    put_texts(out, "preserved_tokens", NULL, 0);
+    put_texts(out, "lora", NULL, 0); /* an adapter is a part of the model's name */
     qn_json_close(out, '}');
 }

@@ -4,6 +4,7 @@
 
 #include "server/core/fields/cache_marks.h"
 #include "server/core/fields/field_readers.h"
+#include "server/core/fields/llama_hints.h"
 #include "server/openai/request.h"
 
 #define AT(field) offsetof(qn_api_request, field)
@@ -49,6 +50,7 @@ const qn_field qn_api_request_fields[] = {
     {"return_progress", BOTH, QN_FIELD_BOOL, AT(wants_progress), 0, 0, NULL, NULL, NULL},
     {"timings_per_token", BOTH, QN_FIELD_BOOL, AT(wants_timings), 0, 0, NULL, NULL, NULL},
     {"n", BOTH, QN_FIELD_INT, AT(n), 1, QN_REQUEST_N_MAX, NULL, NULL, NULL},
+    {"n_cmpl", BOTH, QN_FIELD_INT, AT(n), 1, QN_REQUEST_N_MAX, NULL, NULL, NULL},
     {"logprobs", CHAT, QN_FIELD_BOOL, AT(logprobs), 0, 0, NULL, NULL, NULL},
     {"logprobs", TEXT, QN_FIELD_OWN, 0, 0, 0, qn_field_read_completion_logprobs, NULL, NULL},
     {"top_logprobs", CHAT, QN_FIELD_INT, AT(top_logprobs), 0, QN_REQUEST_TOP_LOGPROBS_MAX, NULL, NULL, NULL},
@@ -112,6 +114,7 @@ const qn_field qn_api_request_fields[] = {
     {"priority", BOTH, QN_FIELD_INT, AT(priority), -1000, 1000, NULL, NULL, NULL},
     {"cache_salt", BOTH, QN_FIELD_TEXT, AT(cache_salt), 0, 0, NULL, NULL, NULL},
     {"cache_prompt", BOTH, QN_FIELD_BOOL, AT(cache_prompt), 0, 0, NULL, NULL, NULL},
+    {"id_slot", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_slot, NULL, NULL},
     {"prompt_cache_key", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_cache_key, NULL, NULL},
     {"prompt_cache_options", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_cache_options, NULL, NULL},
     {"prompt_cache_retention", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_cache_retention, NULL, NULL},
@@ -131,9 +134,11 @@ const qn_field qn_api_request_fields[] = {
      "has no effect; it would only change the speed"},
     {"prompt_cache_key", DECIDE, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
     {"prompt_cache_options", DECIDE, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, cache_is_automatic},
-    {"id_slot", BOTH, QN_FIELD_OWN, 0, 0, 0, qn_field_read_slot, NULL, NULL},
     {"keep_alive", ALL, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: the model stays loaded"},
 
+    {"reasoning_control", CHAT, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL,
+     "has no effect: bound it by thinking_budget"},
+    QN_LLAMA_HINTS(BOTH),
     {"guided_decoding_backend", BOTH, QN_FIELD_REPORTED, 0, 0, 0, NULL, NULL, "has no effect: there is one"},
 
     /* refused, but for values that ask for nothing */
@@ -170,6 +175,13 @@ const qn_field qn_api_request_fields[] = {
     {"truncate_prompt_tokens", ALL, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, "prompts are never truncated"},
     {"truncation", EMBED, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[\"disabled\"]", "prompts are never truncated"},
     {"truncate", EMBED, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]", "prompts are never truncated"},
+    {"n_probs", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0]", "use logprobs"},
+    {"post_sampling_probs", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[false]",
+     "probabilities are those before sampling"},
+    {"min_keep", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0]", "samplers keep at least one token"},
+    {"preserved_tokens", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[[]]",
+     "special tokens are never part of the text"},
+    {"response_fields", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[[]]", "answers have OpenAI's fields"},
     {"n_discard", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[0]", "prompts are never truncated"},
     {"lora", BOTH, QN_FIELD_REFUSED, 0, 0, 0, NULL, "[[]]", "name an adapter in model: NAME+ADAPTER"},
     {"lora_path", ALL, QN_FIELD_REFUSED, 0, 0, 0, NULL, NULL, "name an adapter in model: NAME+ADAPTER"},

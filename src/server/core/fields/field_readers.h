@@ -38,7 +38,7 @@ qn_field_fn qn_field_read_response_format, qn_field_read_json_schema, qn_field_r
     qn_field_read_guided_regex, qn_field_read_guided_choice, qn_field_read_guided_grammar,
     qn_field_read_tool_choice;
 /* The same of the sampler chain (field_readers_sampling.c). */
-qn_field_fn qn_field_read_samplers, qn_field_read_breakers, qn_field_read_bad_words,
-    qn_field_read_allowed_ids;
+qn_field_fn qn_field_read_adaptive_target, qn_field_read_samplers, qn_field_read_breakers,
+    qn_field_read_bad_words, qn_field_read_allowed_ids;
 
 #endif

@@ -40,6 +40,19 @@ int qn_field_read_samplers(qn_api_request *r, const json_t *value, const qn_api_
     return 0;
 }
 
+int qn_field_read_adaptive_target(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
+                                  qn_api_error *error)
+{
+    static const char param[] = "adaptive_target";
+    (void)r, (void)limits;
+    if (!json_is_number(value))
+        return qn_api_fail(error, 400, "invalid_type", param, "%s must be a number", param);
+    if (json_number_value(value) < 0) return 0; /* off */
+    return qn_api_fail(error, 400, "unsupported_parameter", param,
+                       "%s is not supported: there is no adaptive sampler; a negative value turns it off",
+                       param);
+}
+
 int qn_field_read_breakers(qn_api_request *r, const json_t *value, const qn_api_request_limits *limits,
                            qn_api_error *error)
 {
