@@ -105,6 +105,9 @@ def test_a_context_that_rotates():
     server = Server(fixture("models/llama"), "--context", 48, "--rotate")
     body = complete(server, prompt="The mill", max_tokens=100, ignore_eos=True)
     assert body["usage"]["completion_tokens"] == 100 and body["choices"][0]["finish_reason"] == "length"
+    for tokens, truncated in ((20, False), (100, True)):
+        own = server.post("/completion", {"prompt": "The mill", "n_predict": tokens, "ignore_eos": True})[2]
+        assert own["tokens_predicted"] == tokens and own["truncated"] == truncated
     assert server.stop() == 0
     plain = Server(fixture("models/llama"), "--context", 48)
     assert complete(plain, prompt="The mill", max_tokens=100, ignore_eos=True)["usage"]["completion_tokens"] < 48

@@ -113,9 +113,10 @@ static void close_last(const qn_completion *c, const qn_completion_choice *choic
     const qn_api_request *r = &c->request;
     const qn_llama_memory *m = choice->memory;
     qn_generation_stats stats = {0};
-    const int is_full =
-        choice->end == QN_END_LENGTH && (!r->o.max_tokens || choice->n_tokens < r->o.max_tokens);
+    int is_full = choice->end == QN_END_LENGTH && (!r->o.max_tokens || choice->n_tokens < r->o.max_tokens);
     if (qn_generation_get_stats(choice->generation, &stats) != QN_OK) stats.n_prompt_tokens = 0;
+    /* Where the context was full, and its beginning has gone. */
+    is_full |= stats.n_prompt_tokens + stats.n_generated_tokens > c->ex->server->info.context_size;
     if (r->only_prompt) stats.n_generated_tokens = 0;
     qn_json_put_text(out, "model", c->model.data);
     qn_json_put_int(out, "tokens_predicted", stats.n_generated_tokens);
