@@ -93,6 +93,7 @@ def test_cross_encoder():
     s = Server(fixture("families2/bert_reranker"))
     try:
         got = rank(s, raw_scores=True, model=s.name)["results"]
+        assert 1 <= s.metrics()["llamacpp:n_decode_total"] <= len(DOCUMENTS)
         wanted = call("rerank", fixture("families2/bert_reranker"), "--json",
                       stdin={"query": QUERY, "documents": DOCUMENTS})
         scores = json.loads(wanted.stdout)["scores"]

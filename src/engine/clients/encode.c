@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 
 typedef struct {
@@ -24,8 +25,10 @@ static qn_status step(qn_scheduler *s, qn_engine *e, const qn_encoding *what, co
     const int64_t width = what->scores ? qn_engine_config(e)->encoder.num_labels : qn_engine_encoded_size(e);
     for (int64_t i = 0; i < n; i++) rows[i] = what->rows[order[i].i];
     QN_TRY(qn_scheduler_enter(s));
+    const int64_t begin = qn_clock_ns();
     qn_status status =
         what->scores ? qn_engine_classify(e, n, rows, &values) : qn_engine_encode(e, n, rows, &values);
+    if (status == QN_OK) qn_scheduler_count_step(s, n, qn_clock_ns() - begin);
     for (int64_t i = 0; status == QN_OK && i < n; i++) {
         const int64_t n_values = what->scores ? 1 : rows[i].n_ids;
         status = fn(user, order[i].i, n_values, values);

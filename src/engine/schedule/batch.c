@@ -288,6 +288,16 @@ static int64_t see(qn_scheduler *s)
     return 0;
 }
 
+void qn_scheduler_count_step(qn_scheduler *s, int64_t n_rows, int64_t took_ns)
+{
+    int bucket = 0;
+    while (bucket < QN_STEP_BUCKETS - 1 && took_ns >= (int64_t)250000 << bucket) bucket++;
+    s->now.step_buckets[bucket]++;
+    s->now.step_ns += took_ns;
+    s->now.n_steps++;
+    s->now.n_step_rows += n_rows;
+}
+
 /* ---- the step ------------------------------------------------------------------------------------------ */
 
 /* A step's time belongs to all who took part. */
@@ -323,12 +333,7 @@ static void count(qn_scheduler *s, int64_t took_ns, int64_t n_prompt_rows)
                      more = took - without > took / 4 ? took - without : took / 4;
         qn_prompt_costs_note(&s->prompt_costs, n_prompt_rows, more);
     }
-    int bucket = 0;
-    while (bucket < QN_STEP_BUCKETS - 1 && took_ns >= (int64_t)250000 << bucket) bucket++;
-    s->now.step_buckets[bucket]++;
-    s->now.step_ns += took_ns;
-    s->now.n_steps++;
-    s->now.n_step_rows += s->n_feeds;
+    qn_scheduler_count_step(s, s->n_feeds, took_ns);
 }
 
 int qn_batch_step(qn_scheduler *s, qn_client *leader)

@@ -49,6 +49,8 @@ qn_status qn_scheduler_check_thread(qn_scheduler *s);
 /* Exclusive use of the engine, between steps. QN_E_ARG: this thread is leading. */
 qn_status qn_scheduler_enter(qn_scheduler *s);
 void qn_scheduler_leave(qn_scheduler *s);
+/* Counts a step in the figures. By the scheduler, or between these two, for what is computed without it. */
+void qn_scheduler_count_step(qn_scheduler *s, int64_t n_rows, int64_t took_ns);
 
 /* Writes the fields that are of scheduling, and zeros to the others. */
 void qn_scheduler_get_figures(qn_scheduler *s, qn_figures *out);
