@@ -58,8 +58,8 @@ void qn_route_llama_slots(qn_exchange *ex)
 /* The number in the path; -1: there is no such slot. */
 static int64_t find_slot(const qn_task *t)
 {
-    char text[24], *end;
-    qn_exchange_segment(t->ex, "id_slot", text, sizeof text);
+    const char *text = t->ex->path + strlen("/slots/");
+    char *end;
     const long long id = strtoll(text, &end, 10);
     return *text >= '0' && *text <= '9' && !*end && id < qn_slots_count(t->ex->server->slots) ? id : -1;
 }

@@ -45,7 +45,7 @@ static const qn_route routes[] = {
     {"GET", "/props", qn_route_llama_props, 0, 1, &about_props, NULL},
     {"POST", "/props", qn_route_llama_refused, 0, 0, &about_refused, NULL},
     {"GET", "/slots", qn_route_llama_slots, 0, 1, &about_slots, NULL},
-    {"POST", "/slots/{id_slot}", qn_route_llama_slot_action, 0, 1, &about_slot, NULL},
+    {"POST", "/slots/", qn_route_llama_slot_action, 0, 1, &about_slot, NULL},
     {"GET", "/lora-adapters", qn_route_llama_adapters, 0, 1, &about_adapters, NULL},
     {"POST", "/lora-adapters", qn_route_llama_refused, 0, 0, &about_refused, NULL},
     {"GET", "/version", qn_route_llama_version, 0, 0, &about_version, NULL},
