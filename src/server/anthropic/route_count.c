@@ -1,9 +1,7 @@
 /* POST /v1/messages/count_tokens: the tokens of the prompt that the same body would give. */
-#include "base/json/json_write.h"
 #include "server/anthropic/anthropic.h"
 #include "server/anthropic/request.h"
 #include "server/core/count_tokens.h"
-#include "server/core/write.h"
 
 static int read_body(const char *text, size_t n, const qn_api_request_limits *limits, qn_api_request *out,
                      qn_api_error *error)
@@ -14,15 +12,7 @@ static int read_body(const char *text, size_t n, const qn_api_request_limits *li
 static const qn_dialect dialect = {
     .read = read_body, .read_messages = qn_anthropic_read_messages, .prompt_field = "messages"};
 
-static void write_count(const qn_api_request *r, int64_t n_tokens, qn_buf *out)
-{
-    qn_json_open(out, '{');
-    qn_json_put_int(out, "input_tokens", n_tokens);
-    qn_write_warnings(r, out);
-    qn_json_close(out, '}');
-}
-
-static const qn_count_route route = {&dialect, write_count};
+static const qn_count_route route = {&dialect, NULL};
 
 void qn_route_messages_count(qn_exchange *ex)
 {

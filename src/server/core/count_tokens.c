@@ -1,8 +1,10 @@
 #include "server/core/count_tokens.h"
 
+#include "base/json/json_write.h"
 #include "server/core/completion.h"
 #include "server/core/conversation.h"
 #include "server/core/tasks/task.h"
+#include "server/core/write.h"
 
 static int count(qn_task *t, const qn_dialect *dialect, int64_t *n_tokens)
 {
@@ -31,7 +33,12 @@ static void run(qn_task *t)
 {
     const qn_count_route *route = t->dialect;
     int64_t n_tokens = 0;
-    if (!count(t, route->dialect, &n_tokens)) route->write(&t->request, n_tokens, &t->answer);
+    if (count(t, route->dialect, &n_tokens)) return;
+    qn_json_open(&t->answer, '{');
+    if (route->object) qn_json_put_text(&t->answer, "object", route->object);
+    qn_json_put_int(&t->answer, "input_tokens", n_tokens);
+    qn_write_warnings(&t->request, &t->answer);
+    qn_json_close(&t->answer, '}');
 }
 
 void qn_count_tokens_begin(qn_exchange *ex, const qn_count_route *route)

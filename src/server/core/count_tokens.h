@@ -9,8 +9,7 @@
 /* Constant data. */
 typedef struct {
     const qn_dialect *dialect; /* `read` and `read_messages`; nothing else of it is used */
-    /* Appends the answer, with the warnings of r. On a worker. */
-    void (*write)(const qn_api_request *r, int64_t n_tokens, qn_buf *out);
+    const char *object;        /* of the answer; NULL: it has none */
 } qn_count_route;
 
 void qn_count_tokens_begin(qn_exchange *ex, const qn_count_route *route);

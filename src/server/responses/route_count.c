@@ -1,7 +1,5 @@
 /* POST /v1/responses/input_tokens: the tokens of the prompt that the same body would give. */
-#include "base/json/json_write.h"
 #include "server/core/count_tokens.h"
-#include "server/core/write.h"
 #include "server/responses/request.h"
 #include "server/responses/responses.h"
 #include "server/responses/stored.h"
@@ -17,16 +15,7 @@ static const qn_dialect dialect = {.read = read_body,
                                    .prepare = qn_response_load_history,
                                    .prompt_field = "input"};
 
-static void write_count(const qn_api_request *r, int64_t n_tokens, qn_buf *out)
-{
-    qn_json_open(out, '{');
-    qn_json_put_text(out, "object", "response.input_tokens");
-    qn_json_put_int(out, "input_tokens", n_tokens);
-    qn_write_warnings(r, out);
-    qn_json_close(out, '}');
-}
-
-static const qn_count_route route = {&dialect, write_count};
+static const qn_count_route route = {&dialect, "response.input_tokens"};
 
 void qn_route_responses_count(qn_exchange *ex)
 {
