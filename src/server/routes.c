@@ -23,6 +23,7 @@ static const qn_route_about about_openapi = {.summary = "Describes the API"};
 
 static const qn_route own[] = {
     {"GET", "/health", qn_route_health, 1, 0, &about_health, NULL},
+    {"GET", "/v1/health", qn_route_health, 1, 0, &about_health, NULL},
     {"GET", "/metrics", qn_route_metrics, 0, 0, &about_metrics, NULL},
     {"POST", "/prompt-cache", qn_route_prompt_cache, 0, 1, &about_prompt_cache, NULL},
     {"POST", "/completions", qn_route_completions_either, 0, 1, &about_either, NULL},

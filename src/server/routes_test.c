@@ -35,6 +35,7 @@ static void test_paths(void **state)
         const char *method, *path, *row, *found;
     } cases[] = {
         {"GET", "/health", "/health", "/health"},
+        {"GET", "/v1/health/", "/v1/health", "/v1/health"},
         {"HEAD", "/health/", "/health", "/health"},
         {"GET", "//metrics", "/metrics", "/metrics"},
         {"GET", "/v1/models", "/v1/models", "/v1/models"},

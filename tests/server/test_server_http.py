@@ -38,6 +38,7 @@ def test_health_and_models(server):
     assert server.request("GET", "/v1/models/llama")[2] == model
     check_error(*server.request("GET", "/v1/models/other"), 404, code="model_not_found", param="model")
     assert server.request("HEAD", "/health")[0] == 200
+    assert server.request("GET", "/v1/health")[2] == {"status": "ok"}
 
 
 def test_errors_of_paths_and_methods(server):
