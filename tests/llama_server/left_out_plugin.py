@@ -88,7 +88,7 @@ class Outcomes:
 
 outcomes = Outcomes()
 utils.ServerPreset.load_all = staticmethod(lambda: None)
-utils.download_file = lambda url, output_file_path=None: os.environ["QUERN_TOY_MODEL"]
+utils.download_file = lambda url, output_file_path=None: os.path.join(os.environ["QUERN_TOY_MODELS"], "hello.gguf")
 utils.match_regex = outcomes.match_regex
 
 
