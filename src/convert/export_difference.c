@@ -56,7 +56,9 @@ static const char *rope_differs(const qn_rope_config *a, const qn_rope_config *b
 
 static const char *numbers_differ(const qn_model_config *a, const qn_model_config *b)
 {
-    if (a->rms_norm_eps != b->rms_norm_eps) return "rms_norm_eps";
+    if (a->rms_norm_eps != b->rms_norm_eps || a->post_norm_eps != b->post_norm_eps) return "rms_norm_eps";
+    if (a->plain_embed_norm != b->plain_embed_norm || a->attn_channel_gate != b->attn_channel_gate)
+        return "model_type";
     if (a->norms != b->norms || a->qk_norm != b->qk_norm || a->value_norm != b->value_norm)
         return "model_type";
     if (a->qk_norm_after_rope != b->qk_norm_after_rope || a->qk_norm_with_rope != b->qk_norm_with_rope)

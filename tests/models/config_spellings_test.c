@@ -174,6 +174,10 @@ static const spelling same[] = {
     {"llama4", "{\"text_config\": {\"no_rope_layers\": null, \"interleave_moe_layer_step\": null}}"},
     {"llama4", "{\"text_config\": {\"no_rope_layers\": [], \"attn_scale\": null, \"head_dim\": 16}}"},
     {"llama4", "{\"text_config\": {\"attn_temperature_tuning\": 4, \"rms_norm_eps\": null}}"},
+    {"muse_glimmer", "{\"text_config\": {\"layer_types\": null, \"layer_rope_theta\": null}}"},
+    {"muse_glimmer", "{\"text_config\": {\"layer_types\": null, \"layer_rope_theta\": [1, 7, -2, 0]}}"},
+    {"muse_glimmer",
+     "{\"text_config\": {\"post_norm_eps\": null, \"qk_scale_factor\": null, \"rms_norm_eps\": null}}"},
     {"granite", "{\"model_type\": null, \"rms_norm_eps\": 1.0e-5, \"num_key_value_heads\": null}"},
     {"granite", "{\"tie_word_embeddings\": null, \"rope_theta\": null, \"mlp_bias\": null}"},
     {"qwen2_vl", "{\"rope_scaling\": {\"rope_type\": null}}"}, /* as published: mrope */
@@ -256,6 +260,9 @@ static const spelling different[] = {
     {"llama4", "{\"text_config\": {\"attention_chunk_size\": null}}"}, /* 8192 by default */
     {"llama4", "{\"text_config\": {\"floor_scale\": null}}"},
     {"llama4", "{\"text_config\": {\"attn_temperature_tuning\": 0}}"},
+    {"muse_glimmer", "{\"text_config\": {\"output_multiplier\": null}}"}, /* 0.196 by default */
+    {"muse_glimmer", "{\"text_config\": {\"sliding_window\": null}}"},    /* 2048 by default */
+    {"muse_glimmer", "{\"text_config\": {\"rope_parameters\": null}}"},
     {"olmo2", "{\"rms_norm_eps\": 1e-3}"},
     {"olmo2", "{\"rope_theta\": 10000}"},
     {"phi3_longrope", "{\"original_max_position_embeddings\": 39}"}, /* one token less than the text */

@@ -410,19 +410,22 @@ static qn_status read_attention(const reader *r, qn_model_config *c)
 {
     const qn_fields *f = &r->fields;
     int scaled = 0, in_gguf = f->gguf_architecture != NULL;
-    double eps = 0, scalar = (double)c->head_dim, scale = 0, attn_cap = 0, final_cap = 0;
+    double eps = 0, scalar = (double)c->head_dim, scale = 0, factor = 1, attn_cap = 0, final_cap = 0;
     char label[LABEL_MAX];
     QN_TRY(qn_fields_number(f, "rms_norm_eps", 0, 1, &eps, &scaled));
     if (!scaled)
         return qn_fail(QN_E_FORMAT, "%s: %s is missing", f->file,
                        qn_fields_label(f, "rms_norm_eps", label, sizeof label));
     c->rms_norm_eps = (float)eps;
+    if (r->family->said_post_norm_eps) QN_TRY(qn_fields_number(f, "post_norm_eps", 0, 1, &eps, NULL));
+    c->post_norm_eps = (float)eps;
 
     QN_TRY(qn_fields_number(f, "query_pre_attn_scalar", 1e-6, 1e9, &scalar, NULL));
     if (in_gguf && r->family->gguf_wide_scale_layers == c->num_hidden_layers)
         scalar = (double)c->hidden_size / (double)c->num_attention_heads;
     QN_TRY(qn_fields_number(f, "attention_scale", 0, 1e6, &scale, NULL));
-    c->attention_scale = (float)(scale > 0 ? scale : 1 / sqrt(scalar));
+    if (r->family->scales_scores) QN_TRY(qn_fields_number(f, "qk_scale_factor", 1e-6, 1e6, &factor, NULL));
+    c->attention_scale = (float)((scale > 0 ? scale : 1 / sqrt(scalar)) * factor);
 
     QN_TRY(qn_fields_number(f, "attn_logit_softcapping", 0, 1e9, &attn_cap, NULL));
     QN_TRY(qn_fields_number(f, "final_logit_softcapping", 0, 1e9, &final_cap, NULL));
@@ -626,10 +629,13 @@ static qn_status read_all(reader *r, qn_model_config *c)
     c->plain_mlp = r->family->plain_mlp;
     c->attn_output_gate = r->family->gated_attention;
     c->attn_head_gate = r->family->head_gate;
+    c->attn_channel_gate = r->family->channel_gate;
+    c->plain_embed_norm = r->family->plain_embed_norm;
     c->value_norm = r->family->value_norm;
     c->layer_scale = r->family->layer_scale;
     c->attention_sinks = r->family->sinks;
     c->norm_offset = gguf ? 0.0f : r->family->norm_offset;
+    c->final_norm_offset = r->family->plain_final_norm ? 0.0f : c->norm_offset;
     c->rope_interleaved = r->family->rope_interleaved || (gguf && r->family->gguf_rope_interleaved);
     QN_TRY(read_sizes(r, c));
     QN_TRY(read_hidden_act(r, c));

@@ -238,10 +238,13 @@ typedef struct {
      * before, and norm_bias says that a bias is added. */
     float rms_norm_eps;
     int layer_norm, norm_bias;
-    float norm_offset;  /* 1 where weights are stored as their distance from one, else 0 */
-    unsigned norms;     /* QN_NORM_* bits; norms on all layers alike */
-    int no_final_norm;  /* 1: the stream behind the last layer is the result */
-    int first_unnormed; /* 1: the first layer has no norm before attention */
+    float norm_offset;       /* 1 where weights are stored as their distance from one, else 0 */
+    float final_norm_offset; /* the same of the norm behind the last layer */
+    float post_norm_eps;     /* in place of rms_norm_eps, of norms of what attention and MLPs give */
+    int plain_embed_norm;    /* 1: rows of the embedding are normed, without a weight */
+    unsigned norms;          /* QN_NORM_* bits; norms on all layers alike */
+    int no_final_norm;       /* 1: the stream behind the last layer is the result */
+    int first_unnormed;      /* 1: the first layer has no norm before attention */
     int parallel_blocks; /* 1: attention and the feed-forward block both read what the norm before attention gives,
                             and both are added to the stream */
     int plain_mlp;       /* 1: MLPs are act(x up) down, without a gate */
@@ -255,7 +258,8 @@ typedef struct {
     int attn_output_gate; /* 1: each head's rows of q are followed by as many of a gate: what attention gives
                              is multiplied by sigmoid(gate) */
     int attn_head_gate; /* 1: what each head gives is multiplied by the sigmoid of a logit of the layer's input */
-    int value_norm;     /* 1: each head of values is normed, without a weight */
+    int attn_channel_gate; /* 1: what attention gives is multiplied by the sigmoid of a product of the layer's input */
+    int value_norm;  /* 1: each head of values is normed, without a weight */
     int layer_scale; /* 1: what a layer gives is multiplied by a number of its own, where the files have it */
 
     /* P numbers per token and layer beside the hidden states (0: none): a row of a second embedding, [V2,

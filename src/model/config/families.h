@@ -17,6 +17,7 @@ typedef enum {
     QN_SLIDE_BEHIND,  /* the same, but the first layer is the first of those that do not */
     QN_SLIDE_FROM,    /* from layer max_window_layers on, where use_sliding_window is true */
     QN_SLIDE_NO_ROPE, /* those without RoPE, where use_sliding_window is true */
+    QN_SLIDE_BEFORE,  /* all but each sliding_window_pattern-th, counted from the last one back */
     QN_SLIDE_CHUNKS   /* those with RoPE, where sliding_window is set, which is then the size of chunks */
 } qn_slide_rule;
 
@@ -209,8 +210,13 @@ typedef struct qn_family {
     int adjusted_ffn;             /* block_auto_adjust_ff_dim and its like make intermediate_size */
     int sandwich_norm;            /* use_sandwich_norm 0 takes the norms after the blocks away */
     int head_gate;                /* use_attention_gate: attn_head_gate, 1 where it is not said */
-    int latent;                   /* all layers attend over latents */
-    int gated_attention;          /* attn_output_gate, where the files do not say */
+    int channel_gate;             /* attn_channel_gate */
+    int plain_embed_norm, plain_final_norm; /* the latter: final_norm_offset is 0 */
+    int said_post_norm_eps;                 /* post_norm_eps */
+    int scales_scores;                      /* scores are multiplied by qk_scale_factor too */
+    int rope_thetas; /* layer_rope_theta is 0 for layers without RoPE; without it, of each fourth from the last back */
+    int latent;          /* all layers attend over latents */
+    int gated_attention; /* attn_output_gate, where the files do not say */
     /* mrope_section says which pairs turn by which of three positions; these, where it is absent. 0: one turns all. */
     int64_t sectioned_rope[QN_ROPE_SECTIONS];
     int sections_take_turns; /* qn_rope_config.mrope_interleaved */

@@ -83,6 +83,27 @@ static const qn_field_default llama4_defaults[] = {{"vocab_size", 202048, 0},
                                                    {"attn_scale", 0.1, 0},
                                                    {"floor_scale", 8192, 0},
                                                    {NULL, 0, 0}};
+static const qn_field_default muse_glimmer_defaults[] = {{"vocab_size", 202048, 0},
+                                                         {"hidden_size", 6656, 0},
+                                                         {"intermediate_size", 19968, 0},
+                                                         {"num_hidden_layers", 52, 0},
+                                                         {"num_attention_heads", 32, 0},
+                                                         {"num_key_value_heads", 2, 0},
+                                                         {"head_dim", 128, 0},
+                                                         {"rms_norm_eps", 1e-5, 0},
+                                                         {"post_norm_eps", 1e-8, 0},
+                                                         {"rope_theta", 10000, 0},
+                                                         {"max_position_embeddings", 131072, 0},
+                                                         {"qk_scale_factor", 3.87, 0},
+                                                         {"logit_scale", 0.19611613513818404, 0},
+                                                         {"final_logit_softcapping", 20, 0},
+                                                         {"sliding_window", 2048, 0},
+                                                         {"sliding_window_pattern", 4, 0},
+                                                         {NULL, 0, 0}};
+static const qn_field_spelling muse_glimmer_spelled[] = {{"logit_scale", "output_multiplier"}, {NULL, NULL}};
+static const qn_renamed_weight muse_glimmer_names[] = {
+    {QN_WEIGHT_FFN_NORM, "layers.#.pre_feedforward_layernorm.weight"}, {QN_WEIGHT_ROLE_COUNT, NULL}};
+
 /* intermediate_size is that of experts. */
 static const qn_field_spelling llama4_spelled[] = {{"intermediate_size", "intermediate_size_mlp"},
                                                    {"moe_intermediate_size", "intermediate_size"},
@@ -196,6 +217,26 @@ const qn_family qn_family_seeing_rows[] = {
         .rope_interleaved = 1,
         .tempers_queries = 1,
         .slide = QN_SLIDE_CHUNKS,
+    },
+    {
+        .model_types = LIST("muse_glimmer", "muse_glimmer_text"),
+        .architectures = LIST("MuseGlimmerForConditionalGeneration", "MuseGlimmerForCausalLM"),
+        .defaults = muse_glimmer_defaults,
+        .spelled = muse_glimmer_spelled,
+        .renamed = muse_glimmer_names,
+        .stop_tokens = LIST("<|eot|>"),
+        .hidden_act_keys = LIST("hidden_activation", "hidden_act"),
+        .norms = NORMS_PRE | QN_NORM_POST_ATTN | QN_NORM_POST_FFN,
+        .norm_offset = 1,
+        .plain_embed_norm = 1,
+        .plain_final_norm = 1,
+        .said_post_norm_eps = 1,
+        .qk_norm = QN_QK_NORM_PLAIN,
+        .scales_scores = 1,
+        .channel_gate = 1,
+        .rope_thetas = 1,
+        .logit_scale = 1,
+        .slide = QN_SLIDE_BEFORE,
     },
 };
 const int qn_family_seeing_count = sizeof qn_family_seeing_rows / sizeof qn_family_seeing_rows[0];

@@ -36,6 +36,27 @@ static qn_status read_said_rope(const qn_fields *f, const qn_family *family, int
                    f->file, qn_fields_label(f, name, label, sizeof label), type);
 }
 
+/* layer_rope_theta: the numbers themselves mean nothing, rope_theta counts. */
+static qn_status read_rope_thetas(const qn_fields *f, int64_t n_layers, layer_flags *flags)
+{
+    static const char name[] = "layer_rope_theta";
+    enum { PERIOD = 4 };
+    const json_t *list = qn_fields_get(f, name);
+    char label[LABEL_MAX];
+    const int is_said = list && !json_is_null(list);
+    if (is_said && (!json_is_array(list) || json_array_size(list) < (size_t)n_layers))
+        return qn_fail(QN_E_FORMAT, "%s: %s: expected an array with a number for each of the %lld layers",
+                       f->file, qn_fields_label(f, name, label, sizeof label), (long long)n_layers);
+    for (int64_t i = 0; i < n_layers; i++) {
+        const json_t *value = is_said ? json_array_get(list, (size_t)i) : NULL;
+        if (value && !json_is_number(value))
+            return qn_fail(QN_E_FORMAT, "%s: %s[%lld] is not a number", f->file,
+                           qn_fields_label(f, name, label, sizeof label), (long long)i);
+        flags[i].turns = value ? json_number_value(value) != 0 : (n_layers - 1 - i) % PERIOD != 0;
+    }
+    return QN_OK;
+}
+
 /* no_rope_layers, which has a 1 for each layer with RoPE; without it, or where it is empty, every
  * no_rope_layer_interval-th has none. */
 static qn_status read_no_rope(const qn_fields *f, const qn_family *family, int64_t n_layers,
@@ -46,6 +67,7 @@ static qn_status read_no_rope(const qn_fields *f, const qn_family *family, int64
     int turns = !family->no_rope;
     QN_TRY(read_said_rope(f, family, &turns));
     for (int64_t i = 0; i < n_layers; i++) flags[i].turns = (char)turns;
+    if (family->rope_thetas) return read_rope_thetas(f, n_layers, flags);
     if (!family->skips_rope) return QN_OK;
     if (!list || json_is_null(list) || (json_is_array(list) && !json_array_size(list))) {
         int64_t interval;
@@ -75,19 +97,23 @@ static qn_status read_layer_types(const qn_fields *f, const qn_family *family, c
         int64_t period = 0, first = 0, interval = 0;
         if (family->recurrent != QN_MIXER_ATTENTION)
             QN_TRY(qn_fields_required_int(f, "full_attention_interval", 1, LAYERS_MAX, &interval));
-        if ((family->slide == QN_SLIDE_PERIOD || family->slide == QN_SLIDE_BEHIND) && window > 0)
+        const int has_period = family->slide == QN_SLIDE_PERIOD || family->slide == QN_SLIDE_BEHIND ||
+                               family->slide == QN_SLIDE_BEFORE;
+        if (has_period && window > 0)
             QN_TRY(qn_fields_required_int(f, "sliding_window_pattern", 1, LAYERS_MAX, &period));
         if (family->slide == QN_SLIDE_FROM)
             QN_TRY(qn_fields_int(f, "max_window_layers", 0, POSITIONS_MAX, &first, NULL));
         for (int64_t i = 0; i < n_layers; i++)
             flags[i].mixer = interval > 0 && (i + 1) % interval != 0 ? family->recurrent : QN_MIXER_ATTENTION;
         for (int64_t i = 0; i < n_layers; i++)
-            flags[i].slides = window > 0 && (family->slide == QN_SLIDE_EVERY ||
-                                             (family->slide == QN_SLIDE_PERIOD && (i + 1) % period != 0) ||
-                                             (family->slide == QN_SLIDE_BEHIND && i % period != 0) ||
-                                             (family->slide == QN_SLIDE_FROM && i >= first) ||
-                                             (family->slide == QN_SLIDE_NO_ROPE && !flags[i].turns) ||
-                                             (family->slide == QN_SLIDE_CHUNKS && flags[i].turns));
+            flags[i].slides =
+                window > 0 && (family->slide == QN_SLIDE_EVERY ||
+                               (family->slide == QN_SLIDE_PERIOD && (i + 1) % period != 0) ||
+                               (family->slide == QN_SLIDE_BEHIND && i % period != 0) ||
+                               (family->slide == QN_SLIDE_BEFORE && (n_layers - 1 - i) % period != 0) ||
+                               (family->slide == QN_SLIDE_FROM && i >= first) ||
+                               (family->slide == QN_SLIDE_NO_ROPE && !flags[i].turns) ||
+                               (family->slide == QN_SLIDE_CHUNKS && flags[i].turns));
         return QN_OK;
     }
     qn_fields_label(f, "layer_types", label, sizeof label);

@@ -45,7 +45,7 @@ typedef enum {
     QN_WEIGHT_K_NORM,                            /* [D], or [K] */
     QN_WEIGHT_Q_NORM_BIAS,                       /* [D] */
     QN_WEIGHT_K_NORM_BIAS,                       /* [D] */
-    QN_WEIGHT_HEAD_GATE,                         /* [num_attention_heads, H] */
+    QN_WEIGHT_HEAD_GATE,                         /* [num_attention_heads, H], or [heads * head_dim, H] */
     QN_WEIGHT_POST_ATTN_NORM,                    /* [H] after attention, before it is added */
     QN_WEIGHT_SUM_ATTN_NORM,                     /* [H] of the stream when attention was added */
     QN_WEIGHT_SUM_ATTN_NORM_BIAS,                /* [H] */

@@ -201,6 +201,7 @@ qn_array *qn_forward_embed(qn_scope *s, const qn_forward *f, qn_array **layer_in
     qn_scope_prefix(s, "%s", "");
     qn_array *x = qn_block_embedding(s, f, f->ids);
     x = qn_scale(s, x, c->embedding_scale);
+    if (c->plain_embed_norm) x = qn_rms_norm(s, x, NULL, c->rms_norm_eps, 0);
     if (f->embeds) {
         qn_array *is_text = qn_sub(s, qn_scalar(s, 1), f->is_embed), *embeds = f->embeds;
         if (c->vision.n_deepstack) embeds = qn_slice_last(s, embeds, 0, c->hidden_size);

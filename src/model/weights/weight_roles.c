@@ -23,6 +23,7 @@ typedef enum {
     DIM_KV_A,
     DIM_Q_B,
     DIM_HEADS,
+    DIM_HEAD_GATE,
     DIM_NOPE,
     DIM_VD,
     DIM_O,
@@ -177,7 +178,7 @@ static const struct {
     [QN_WEIGHT_K_NORM] = {{DIM_K_NORM}, IF_QK_NORM, 0},
     [QN_WEIGHT_Q_NORM_BIAS] = {{DIM_Q_NORM}, IF_QK_NORM_BIAS, 0},
     [QN_WEIGHT_K_NORM_BIAS] = {{DIM_K_NORM}, IF_QK_NORM_BIAS, 0},
-    [QN_WEIGHT_HEAD_GATE] = {{DIM_HEADS, DIM_H}, IF_HEAD_GATE, 0},
+    [QN_WEIGHT_HEAD_GATE] = {{DIM_HEAD_GATE, DIM_H}, IF_HEAD_GATE, 0},
     [QN_WEIGHT_POST_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_POST_ATTN},
     [QN_WEIGHT_SUM_ATTN_NORM] = {{DIM_H}, IF_NORM, QN_NORM_SUM_ATTN},
     [QN_WEIGHT_SUM_ATTN_NORM_BIAS] = {{DIM_H}, IF_NORM_BIAS, QN_NORM_SUM_ATTN},
@@ -300,6 +301,8 @@ static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim 
         return latent->kv_lora_rank + latent->qk_rope_head_dim;
     case DIM_Q_B:
         return c->num_attention_heads * (latent->qk_nope_head_dim + latent->qk_rope_head_dim);
+    case DIM_HEAD_GATE:
+        return c->num_attention_heads * (c->attn_channel_gate ? l->head_dim : 1);
     case DIM_HEADS:
         return c->num_attention_heads;
     case DIM_NOPE:
@@ -504,7 +507,7 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
     case IF_RULE:
         return strictly(by_channel || recurs);
     case IF_HEAD_GATE:
-        return strictly(attends && c->attn_head_gate);
+        return strictly(attends && (c->attn_head_gate || c->attn_channel_gate));
     case IF_CONV:
         return strictly(recurs || convolves || has_state_space);
     case IF_CONV_BIAS:

@@ -117,6 +117,7 @@ static void test_fixtures(void **state)
                                         "phi2",
                                         "cohere2",
                                         "llama4",
+                                        "muse_glimmer",
                                         "llama_rope3_tied",
                                         "llama_head_dim",
                                         "mistral",
@@ -220,14 +221,13 @@ static void test_head_of_its_own(void **state)
 static void test_each_tensor_missing(void **state)
 {
     static const char *const families[] = {
-        "llama",         "llama_head_dim",   "qwen2",         "qwen3",      "gemma2",
-        "gemma3_text",   "gemma3",           "smollm3",       "olmo2",      "phi3",
-        "phi3_longrope", "gemma4_text",      "gemma4_k_eq_v", "gemma4_moe", "qwen3_5",
-        "qwen3_next",    "deepseek_v3",      "qwen3_moe",     "mixtral",    "gpt_oss",
-        "qwen2_vl",      "granite",          "seed_oss",      "glm4_moe",   "glm4_moe_lite",
-        "minimax_m2",    "exaone4",          "olmo3",         "ministral3", "mistral4",
-        "glm4",          "hunyuan_v1_dense", "deepseek_v2",   "apertus",    "starcoder2",
-        "phi2",          "cohere2",          "llama4"};
+        "llama",         "llama_head_dim",   "qwen2",       "qwen3",      "gemma2",        "gemma3_text",
+        "gemma3",        "smollm3",          "olmo2",       "phi3",       "phi3_longrope", "gemma4_text",
+        "gemma4_k_eq_v", "gemma4_moe",       "qwen3_5",     "qwen3_next", "deepseek_v3",   "qwen3_moe",
+        "mixtral",       "gpt_oss",          "qwen2_vl",    "granite",    "seed_oss",      "glm4_moe",
+        "glm4_moe_lite", "minimax_m2",       "exaone4",     "olmo3",      "ministral3",    "mistral4",
+        "glm4",          "hunyuan_v1_dense", "deepseek_v2", "apertus",    "starcoder2",    "phi2",
+        "cohere2",       "llama4",           "muse_glimmer"};
     int n = 0;
     for (size_t f = 0; f < sizeof families / sizeof families[0]; f++) {
         char relative[96];

@@ -74,9 +74,10 @@ qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, cons
     qn_array *sinks = qn_forward_weight(f, QN_WEIGHT_SINKS, layer);
     qn_array *o = qn_block_attend(s, f, &p, group, q, kv->k, kv->v, sinks);
     if (gate) o = qn_mul(s, o, qn_unary(s, QN_PRIM_SIGMOID, gate));
-    if (c->attn_head_gate) { /* a logit of each head */
+    if (c->attn_head_gate || c->attn_channel_gate) { /* a logit of each head, or of each of its channels */
         gate = qn_block_linear(s, f, x, QN_WEIGHT_HEAD_GATE, QN_WEIGHT_ROLE_COUNT, layer);
-        gate = qn_reshape_rows(s, gate, 2, (int64_t[]){c->num_attention_heads, 1});
+        gate = qn_reshape_rows(s, gate, 2,
+                               (int64_t[]){c->num_attention_heads, c->attn_channel_gate ? l->head_dim : 1});
         o = qn_mul(s, o, qn_unary(s, QN_PRIM_SIGMOID, gate));
     }
     o = qn_reshape_rows(s, o, 1, (int64_t[]){c->num_attention_heads * l->head_dim});

@@ -136,11 +136,16 @@ static const qn_weight_role norm_biases[QN_WEIGHT_ROLE_COUNT] = {
     [QN_WEIGHT_Q_NORM] = QN_WEIGHT_Q_NORM_BIAS,
     [QN_WEIGHT_K_NORM] = QN_WEIGHT_K_NORM_BIAS};
 
-static qn_array *norm_by(qn_scope *s, const qn_model_config *c, qn_array *x, qn_array *w, qn_array *bias,
-                         float offset)
+static int is_behind_block(qn_weight_role role)
 {
-    return c->layer_norm ? qn_layer_norm(s, x, w, bias, c->rms_norm_eps)
-                         : qn_rms_norm(s, x, w, c->rms_norm_eps, offset);
+    return role == QN_WEIGHT_POST_ATTN_NORM || role == QN_WEIGHT_POST_FFN_NORM;
+}
+
+static qn_array *norm_by(qn_scope *s, const qn_model_config *c, qn_weight_role role, qn_array *x, qn_array *w,
+                         qn_array *bias, float offset)
+{
+    const float eps = is_behind_block(role) ? c->post_norm_eps : c->rms_norm_eps;
+    return c->layer_norm ? qn_layer_norm(s, x, w, bias, eps) : qn_rms_norm(s, x, w, eps, offset);
 }
 
 /* What adapters add to each row's vector of a role, for rows x [R, n] or [R, heads, n]; NULL: nothing. */
@@ -163,11 +168,12 @@ qn_array *qn_block_norm(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight
     qn_array *w = qn_forward_weight(f, weight, layer);
     if (!w || !x) return x;
     const qn_shape *shape = qn_array_shape(x);
-    qn_array *y = norm_by(s, c, x, w, bias ? qn_forward_weight(f, bias, layer) : NULL, c->norm_offset);
+    qn_array *y = norm_by(s, c, weight, x, w, bias ? qn_forward_weight(f, bias, layer) : NULL,
+                          weight == QN_WEIGHT_FINAL_NORM ? c->final_norm_offset : c->norm_offset);
     qn_array *d = added_vector(s, f, x, weight, layer);
     if (d) {
         qn_array *ones = qn_ones(s, QN_DTYPE_F32, 1, &shape->dim[shape->n - 1]);
-        y = qn_add(s, y, qn_mul(s, norm_by(s, c, x, ones, NULL, 0), d));
+        y = qn_add(s, y, qn_mul(s, norm_by(s, c, weight, x, ones, NULL, 0), d));
     }
     d = bias ? added_vector(s, f, x, bias, layer) : NULL;
     return d ? qn_add(s, y, d) : y;
