@@ -96,6 +96,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FILE *f = fopen(path, "wb");
     if (!f || fwrite(data, 1, size, f) != size || fclose(f) != 0) __builtin_trap();
 
+    static const qn_rope_options changes[] = {
+        {.theta = 5e5, .factor = 2},
+        {.scaling = QN_ROPE_SCALING_YARN, .factor = 4, .yarn_original_context = 64}};
     qn_source *src = NULL;
     qn_model_config c;
     if (qn_source_open(dirs[i], NULL, &src) == QN_OK && qn_config_read(src, &c) == QN_OK) {
@@ -103,6 +106,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (qn_weights_open(src, &c, &w) == QN_OK) qn_weights_close(w);
         qn_config_free(&c);
     }
+    if (src && qn_config_read_changed(src, &changes[size % 2], NULL, &c) == QN_OK) qn_config_free(&c);
     qn_source_close(src);
     return 0;
 }

@@ -438,7 +438,7 @@ static qn_status read_changed_positions(const qn_source *src, const qn_family *f
     qn_fields changed = *f;
     json_t *edited = NULL;
     qn_status status = qn_rope_change_check(rope);
-    if (status == QN_OK) status = qn_rope_change_apply(rope, family, c, &changed, &edited);
+    if (status == QN_OK) status = qn_rope_change_apply(rope, src, family, c, &changed, &edited);
     if (status == QN_OK) status = read_positions(src, family, &changed, c);
     if (status == QN_OK && notes) status = qn_rope_change_note(rope, src, f, c, notes);
     c->rope_changed = 1;

@@ -74,6 +74,7 @@ qn_status qn_rope_change_check(const qn_rope_options *o)
 typedef struct {
     const qn_rope_options *o;
     const qn_fields *f;
+    const qn_source *src;
     json_t *params, *set; /* rope_parameters, NULL: none; and the set with the changes */
     int is_nested;        /* the set is one of two in params */
 } change;
@@ -139,6 +140,15 @@ static qn_status put_number(json_t *object, const char *name, double value)
     return value == 0 ? QN_OK : put(object, name, json_real(value));
 }
 
+/* Where a GGUF file has LongRoPE's tables and names no type, they are its type (rope_long.c). */
+static const char *own_type(const change *x)
+{
+    const char *type = type_of(x->set);
+    const int is_long = x->f->gguf_architecture && strcmp(type, "default") == 0 &&
+                        qn_source_find(x->src, "rope_factors_long.weight");
+    return is_long ? "longrope" : type;
+}
+
 static qn_status change_type(change *x)
 {
     /* What belongs to one type alone. */
@@ -157,11 +167,17 @@ static qn_status change_type(change *x)
                                        "yarn_ext_factor",
                                        "yarn_log_multiplier"};
     static const char *const names[] = {NULL, "default", "linear", "yarn"};
-    const char *own = type_of(x->set), *wanted = names[x->o->scaling];
+    const char *own = own_type(x), *wanted = names[x->o->scaling];
     if (!wanted) wanted = x->o->factor != 0 && strcmp(own, "default") == 0 ? "linear" : own;
     if (strcmp(own, wanted) == 0) return QN_OK;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) json_object_del(x->set, keys[i]);
     json_object_del(x->set, "type");
+    /* LongRoPE's tables apply where the type is default. They do not apply to a linear factor of 1, which changes
+     * no bit. */
+    if (strcmp(wanted, "default") == 0 && x->f->gguf_architecture) {
+        QN_TRY(put(x->set, "factor", json_integer(1)));
+        wanted = "linear";
+    }
     return put(x->set, "rope_type", json_string(wanted));
 }
 
@@ -169,18 +185,18 @@ static qn_status change_type(change *x)
 static qn_status check_factor(const change *x, const qn_model_config *c)
 {
     const qn_rope_options *o = x->o;
-    const char *type = type_of(x->set);
+    const char *type = own_type(x);
     const json_t *factor = json_object_get(x->set, "factor");
     double original = (double)c->max_position_embeddings;
     if (o->factor != 0 && (strcmp(type, "longrope") == 0 || strcmp(type, "dynamic") == 0))
         return qn_fail(QN_E_UNSUPPORTED,
-                       "rope.factor has no effect on the model's own scaling, %s (%s); rope.scaling can be "
-                       "linear or yarn",
-                       type, x->f->file);
+                       "%s: rope.factor (--rope-scale) has no effect on the model's own scaling, %s; with "
+                       "rope.scaling (--rope-scaling) linear or yarn it has",
+                       x->f->file, type);
     const int is_yarn = strcmp(type, "yarn") == 0;
     if (yarn_field(o) && !is_yarn)
-        return qn_fail(QN_E_ARG, "rope.%s needs the scaling yarn; that of %s is %s", yarn_field(o),
-                       x->f->file, strcmp(type, "default") == 0 ? "none" : type);
+        return qn_fail(QN_E_ARG, "rope.%s needs the scaling yarn (--rope-scaling yarn); that of %s is %s",
+                       yarn_field(o), x->f->file, strcmp(type, "default") == 0 ? "none" : type);
     if ((!is_yarn && strcmp(type, "linear") != 0) || o->factor != 0 || (factor && !json_is_null(factor)))
         return QN_OK;
     const qn_fields set = {.file = x->f->file, .object = x->set, .path = ""};
@@ -188,7 +204,8 @@ static qn_status check_factor(const change *x, const qn_model_config *c)
     QN_TRY(qn_fields_number(x->f, original_name, 1, POSITIONS_MAX, &original, NULL));
     if (o->yarn_original_context) original = (double)o->yarn_original_context;
     if (is_yarn && original < (double)c->max_position_embeddings) return QN_OK;
-    return qn_fail(QN_E_ARG, "the scaling %s needs rope.factor: %s names no factor", type, x->f->file);
+    return qn_fail(QN_E_ARG, "the scaling %s needs rope.factor (--rope-scale): %s names no factor", type,
+                   x->f->file);
 }
 
 static qn_status put_numbers(change *x)
@@ -223,11 +240,11 @@ static int has_rope(const qn_model_config *c)
     return 0;
 }
 
-qn_status qn_rope_change_apply(const qn_rope_options *o, const qn_family *family, const qn_model_config *c,
-                               qn_fields *f, json_t **edited)
+qn_status qn_rope_change_apply(const qn_rope_options *o, const qn_source *src, const qn_family *family,
+                               const qn_model_config *c, qn_fields *f, json_t **edited)
 {
     const qn_fields before = *f;
-    change x = {.o = o, .f = &before};
+    change x = {.o = o, .f = &before, .src = src};
     if (!has_rope(c))
         return qn_fail(QN_E_UNSUPPORTED,
                        "%s: %s has no rotary positions (RoPE), so the options rope cannot change them",
@@ -246,22 +263,13 @@ qn_status qn_rope_change_apply(const qn_rope_options *o, const qn_family *family
 
 /* ---- what is said -------------------------------------------------------------------------------------- */
 
-/* A table of factors that applies beside any scaling; NULL: there is none. */
-static const char *table_of(const qn_source *src, const qn_fields *f, const qn_rope_config *r)
-{
-    static const char *const names[] = {"rope_freqs.weight", "rope_factors_long.weight"};
-    const int n = r->type == QN_ROPE_LONG ? 2 : 1;
-    for (int i = 0; f->gguf_architecture && i < n; i++)
-        if (qn_source_find(src, names[i])) return names[i];
-    return NULL;
-}
-
 qn_status qn_rope_change_note(const qn_rope_options *o, const qn_source *src, const qn_fields *f,
                               const qn_model_config *c, qn_buf *notes)
 {
+    static const char table[] = "rope_freqs.weight";
     const qn_rope_config *r = &c->rope[0];
     qn_buf_printf(notes, "rotary positions differ from %s: base %.9g, ", f->file, r->theta);
-    if (r->type == QN_ROPE_DEFAULT)
+    if (r->type == QN_ROPE_DEFAULT || (r->type == QN_ROPE_LINEAR && r->factor == 1))
         qn_buf_puts(notes, "no scaling");
     else
         qn_buf_printf(notes, "scaling %s by %.9g", qn_rope_type_name(r->type), r->factor);
@@ -271,8 +279,8 @@ qn_status qn_rope_change_note(const qn_rope_options *o, const qn_source *src, co
     const qn_rope_config *other = &c->rope[c->n_rope - 1];
     if (other->theta != r->theta || other->type != r->type || other->factor != r->factor)
         qn_buf_printf(notes, "; sliding layers keep theirs (base %.9g)", other->theta);
-    const char *table = o->scaling != QN_ROPE_SCALING_OWN ? table_of(src, f, r) : NULL;
-    if (table) qn_buf_printf(notes, "; the factors in the tensor %s still apply", table);
+    if (o->scaling != QN_ROPE_SCALING_OWN && f->gguf_architecture && qn_source_find(src, table))
+        qn_buf_printf(notes, "; the factors in the tensor %s still apply", table);
     qn_buf_printf(notes, "; the model's context is %lld tokens\n", (long long)c->max_position_embeddings);
     return notes->status;
 }

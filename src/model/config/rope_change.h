@@ -14,8 +14,8 @@ int qn_rope_change_asked(const qn_rope_options *o);
 qn_status qn_rope_change_check(const qn_rope_options *o);
 /* Replaces f->object by a copy with the change; *edited owns it (json_decref), also on failure. c: the layers and
  * max_position_embeddings are read. The options are checked. QN_E_ARG, QN_E_UNSUPPORTED: see qn_rope_options. */
-qn_status qn_rope_change_apply(const qn_rope_options *o, const qn_family *family, const qn_model_config *c,
-                               qn_fields *f, json_t **edited);
+qn_status qn_rope_change_apply(const qn_rope_options *o, const qn_source *src, const qn_family *family,
+                               const qn_model_config *c, qn_fields *f, json_t **edited);
 /* One sentence on what is in force. */
 qn_status qn_rope_change_note(const qn_rope_options *o, const qn_source *src, const qn_fields *f,
                               const qn_model_config *c, qn_buf *notes);

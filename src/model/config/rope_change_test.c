@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/gguf_file.h"
+#include "tests/support/gguf_model.h"
 #include "tests/support/model_dir.h"
 #include "tests/support/scratch.h"
 
@@ -241,6 +242,116 @@ static void as_edited_metadata(void **state)
     }
 }
 
+/* What the files say already. */
+static qn_rope_options own_of(const qn_rope_config *r)
+{
+    qn_rope_options o = {.theta = r->theta};
+    if (r->type == QN_ROPE_DEFAULT) o.scaling = NONE;
+    if (r->type == QN_ROPE_LINEAR) o.scaling = LINEAR;
+    if (r->type == QN_ROPE_YARN) o.scaling = YARN;
+    if (r->type == QN_ROPE_LINEAR || r->type == QN_ROPE_YARN) o.factor = r->factor;
+    if (r->type == QN_ROPE_YARN) {
+        o.yarn_original_context = (int64_t)r->original_positions;
+        o.yarn_beta_slow = r->beta_slow;
+        o.yarn_beta_fast = r->beta_fast;
+    }
+    return o;
+}
+
+static void the_own_changes_nothing(void **state)
+{
+    static const char *const names[] = {"llama",
+                                        "llama_rope3_tied",
+                                        "gemma2",
+                                        "gemma3",
+                                        "gemma3_text",
+                                        "gemma4",
+                                        "gemma4_text",
+                                        "gemma4_k_eq_v",
+                                        "phi3",
+                                        "phi3_longrope",
+                                        "qwen2_vl",
+                                        "qwen2_yarn",
+                                        "qwen3_5",
+                                        "qwen3_next",
+                                        "deepseek_v3",
+                                        "gpt_oss",
+                                        "smollm3",
+                                        "olmo2",
+                                        "granite",
+                                        "apertus",
+                                        "cohere2",
+                                        "deepseek_v2",
+                                        "embedding_gemma2",
+                                        "embeddinggemma",
+                                        "exaone4",
+                                        "falcon_h1",
+                                        "gemma3n",
+                                        "glm4",
+                                        "glm4_moe",
+                                        "lfm2",
+                                        "llama4",
+                                        "minimax_m2",
+                                        "ministral3",
+                                        "mistral3",
+                                        "mistral4",
+                                        "modernbert",
+                                        "nomic_bert",
+                                        "olmo3",
+                                        "phi2",
+                                        "qwen2_5_vl",
+                                        "qwen3_vl",
+                                        "seed_oss",
+                                        "starcoder2"};
+    int n_read = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char relative[64];
+        snprintf(relative, sizeof relative, "models/%s", names[i]);
+        const char *path = qn_test_fixture(relative);
+        qn_model_config own = {0}, got = {0};
+        if (!path) continue; /* the small set has fewer */
+        if (qn_test_config(path, &own) != QN_OK) fail_msg("%s: %s", names[i], qn_last_error());
+        const qn_rope_options rope = own_of(&own.rope[0]);
+        if (read_changed(path, &rope, NULL, &got) != QN_OK) fail_msg("%s: %s", names[i], qn_last_error());
+        same_positions(i, &got, &own);
+        qn_config_free(&own);
+        qn_config_free(&got);
+        n_read++;
+    }
+    assert_true(n_read >= 4);
+}
+
+/* A table of factors in a GGUF file applies beside a scaling, and the note says so. */
+static void tables_of_factors_stay(void **state)
+{
+    static const char name[] = "rope_freqs.weight";
+    static float factors[64];
+    const char *folder = qn_test_scratch(), *from = qn_test_need_fixture("quant/gguf_models/llama-F32.gguf");
+    const qn_rope_options rope = {.scaling = LINEAR, .factor = 3};
+    const qn_tensor_view *v;
+    qn_model_config plain = {0}, got = {0};
+    qn_source *src = NULL;
+    qn_buf notes = {0};
+    assert_int_equal(qn_source_open(from, NULL, &src), QN_OK);
+    assert_non_null(v = qn_source_find(src, name));
+    assert_true(v->n_elements <= 64);
+    assert_int_equal(qn_view_floats(v, 0, v->n_elements, factors), QN_OK);
+    assert_int_equal(qn_config_read_changed(src, &rope, &notes, &got), QN_OK);
+    qn_test_gguf *f = qn_test_gguf_read(from);
+    qn_test_gguf_tensor_drop(f, name);
+    qn_test_gguf_place(f);
+    assert_int_equal(read_changed(qn_test_gguf_write(f, folder, "x.gguf"), &rope, NULL, &plain), QN_OK);
+    for (int64_t i = 0; i < v->n_elements; i++)
+        assert_true(got.rope[0].inv_freq[i] == plain.rope[0].inv_freq[i] / factors[i]);
+    assert_non_null(strstr(notes.data, "the factors in the tensor rope_freqs.weight still apply"));
+    qn_test_gguf_free(f);
+    qn_source_close(src);
+    qn_buf_free(&notes);
+    qn_config_free(&plain);
+    qn_config_free(&got);
+    qn_test_remove(folder);
+}
+
 /* llama.cpp's blend: none of the unstretched frequencies is linear scaling, and attention stays. */
 static void blends(void **state)
 {
@@ -272,6 +383,34 @@ static void blends(void **state)
     qn_config_free(&none);
     qn_config_free(&half);
     qn_config_free(&whole);
+}
+
+/* Of a GGUF file that names no type, LongRoPE's tables are the scaling; another replaces them. */
+static void tables_of_longrope(void **state)
+{
+    const char *folder = qn_test_scratch(), *plain = qn_test_need_fixture("models/phi3_longrope");
+    const char *path = qn_test_gguf_model(folder, plain);
+    static const qn_rope_options replaced[] = {{.scaling = NONE}, {.scaling = LINEAR, .factor = 2}};
+    qn_model_config c = {0}, want = {0};
+    assert_int_equal(read_changed(path, &(qn_rope_options){.theta = 2e4}, NULL, &c), QN_OK);
+    assert_int_equal(c.rope[0].type, QN_ROPE_LONG);
+    qn_config_free(&c);
+    assert_int_equal(read_changed(path, &(qn_rope_options){.factor = 2}, NULL, &c), QN_E_UNSUPPORTED);
+    assert_non_null(strstr(qn_last_error(), "own scaling, longrope"));
+    for (int i = 0; i < 2; i++) { /* as of the folder that the file was made of */
+        qn_buf notes = {0};
+        assert_int_equal(read_changed(path, &replaced[i], &notes, &c), QN_OK);
+        assert_int_equal(read_changed(plain, &replaced[i], NULL, &want), QN_OK);
+        const size_t n_bytes = (size_t)(want.rope[0].rotary_dim / 2) * sizeof(float);
+        assert_memory_equal(c.rope[0].inv_freq, want.rope[0].inv_freq, n_bytes);
+        assert_null(c.rope[0].long_inv_freq);
+        assert_true(c.rope[0].attention_factor == 1 && c.rope_short_positions == 0);
+        assert_non_null(strstr(notes.data, i ? "scaling linear by 2; the model" : "no scaling; the model"));
+        qn_buf_free(&notes);
+        qn_config_free(&c);
+        qn_config_free(&want);
+    }
+    qn_test_remove(folder);
 }
 
 static void refusals(void **state)
@@ -388,7 +527,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_an_edited_config),
         cmocka_unit_test(as_edited_metadata),
+        cmocka_unit_test(the_own_changes_nothing),
+        cmocka_unit_test(tables_of_factors_stay),
         cmocka_unit_test(blends),
+        cmocka_unit_test(tables_of_longrope),
         cmocka_unit_test(refusals),
         cmocka_unit_test(notes_name_the_layers),
         cmocka_unit_test(memory_runs_out),
