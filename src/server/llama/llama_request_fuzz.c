@@ -42,6 +42,7 @@ static void check_request(const qn_api_request *r, const qn_api_request_limits *
     check(o->temperature >= 0 && isfinite(o->temperature) && o->top_p > 0 && o->top_p <= 1);
     check(o->n_stop_strings <= QN_REQUEST_STOP_MAX && o->n_top_logprobs <= QN_TOP_LOGPROBS_MAX);
     check(!r->has_seed || o->seed);
+    check(r->slot >= -1 && r->slot < (limits->n_slots ? limits->n_slots : 1));
     for (size_t i = 0; i < o->n_logit_bias; i++)
         check(o->logit_bias[i].id >= 0 && o->logit_bias[i].id < limits->vocab_size);
     for (size_t i = 0; i < json_array_size(r->fields); i++)
@@ -68,9 +69,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                           .default_top_p = -1,
                                           .default_top_k = -1,
                                           .context_size = 64,
+                                          .n_slots = first & 64 ? 4 : 0,
                                           .lenient = (first & 32) != 0};
+    const unsigned route = first & 128 ? (unsigned)QN_LLAMA_SLOT : routes[first % 5];
     qn_api_error error;
-    const int status = qn_llama_read(body, size ? size - 1 : 0, routes[first % 5], &limits, &r, &error);
+    const int status = qn_llama_read(body, size ? size - 1 : 0, route, &limits, &r, &error);
     if (status)
         check_error(status, &error);
     else
