@@ -105,7 +105,8 @@ def test_commands_are_all_there():
 # Lines about other programs, and words that only look like an option.
 OTHERS = re.compile(r"\b(curl|cc|kernel_check|train_bench|submit_bench)\b|bench/|tools/")
 NO_OPTIONS = {"docs/cli.md": {"--name", "--yarn-", "--lora-scaled", "--adapter-path"},
-              "docs/mlx.md": {"--arch"}, "CONTRIBUTING.md": {"--tiny"}, "docs/internals/matmul.md": {"--kernel", "--rows"}}
+              "docs/mlx.md": {"--arch"}, "CONTRIBUTING.md": {"--tiny"},
+              "docs/internals/matmul.md": {"--kernel", "--rows"}}
 
 
 def code_of(page):
