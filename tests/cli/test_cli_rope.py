@@ -178,6 +178,8 @@ def test_saved_states_belong_to_the_positions(tmp_path):
     model, cache = fixture("models/llama"), tmp_path / "cache"
     theta = ["--rope-theta", 20000]
     run(model, "--prompt-cache", cache)
+    got, said = run(model, "--prompt-cache", cache, "--rope-theta", 500000)  # what config.json says
+    assert said == "" and got["n_cached_tokens"] > 0
     want, _ = run(model, *theta)
     got, said = run(model, "--prompt-cache", cache, *theta)
     assert "other rotary positions" in said and got["n_cached_tokens"] == 0 and got["ids"] == want["ids"]
@@ -257,6 +259,16 @@ def test_losses_of_an_edited_config(data, tmp_path):
     assert "rotary positions differ from " in said
     assert got == loss(edited("models/llama", tmp_path, scaling(original_max_position_embeddings=16)))[0]
     assert got != loss(fixture("models/llama"))[0]
+
+
+# ---- commands --------------------------------------------------------------------------------------------
+
+def test_all_commands_that_open_a_model_have_them():
+    listed = call("--help").stdout.decode().split("Commands:\n")[1].split("\n\n")[0]
+    names = [line.split()[0] for line in listed.splitlines()]
+    pages = {name: call(name, "--help", "all").stdout.decode() for name in names}
+    opens = {name for name, page in pages.items() if "\nLoading:\n" in page} - {"doctor"} | {"train", "eval"}
+    assert {name for name, page in pages.items() if "--yarn-beta-fast F" in page} == opens and len(opens) > 10
 
 
 # ---- refusals --------------------------------------------------------------------------------------------

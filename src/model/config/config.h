@@ -287,7 +287,7 @@ typedef struct {
     int n_rope;                   /* sets in use */
     int64_t rope_short_positions; /* short_positions of the sets that have one; 0: none does */
     int rope_interleaved;         /* pairs are dimensions (2i, 2i+1); else (i, i + rotary_dim/2) */
-    int rope_changed;             /* 1: options changed it, so that it is not what the files say */
+    int rope_changed;             /* 1: options changed it to what the files do not say */
 
     /* 1: the files say that these vectors exist, so a missing one is an error. A bias that is in the file is
      * used in any case. */

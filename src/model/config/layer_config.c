@@ -432,16 +432,35 @@ static qn_status read_positions(const qn_source *src, const qn_family *family, c
     return read_short_positions(src, f, c);
 }
 
+/* Sets rope_changed unless the files say the same. own_positions: their max_position_embeddings. */
+static qn_status compare_positions(const qn_source *src, const qn_family *family, const qn_fields *f,
+                                   int64_t own_positions, qn_model_config *c)
+{
+    qn_model_config plain = *c;
+    plain.max_position_embeddings = own_positions;
+    plain.rope_short_positions = 0;
+    for (int i = 0; i < QN_ROPE_SETS; i++) plain.rope[i] = (qn_rope_config){.inv_freq = NULL};
+    const qn_status status = read_positions(src, family, f, &plain);
+    c->rope_changed = status != QN_OK || qn_rope_change_hash(&plain) != qn_rope_change_hash(c) ||
+                      plain.max_position_embeddings != c->max_position_embeddings;
+    for (int i = 0; i < QN_ROPE_SETS; i++) {
+        qn_free(plain.rope[i].inv_freq);
+        qn_free(plain.rope[i].long_inv_freq);
+    }
+    return status == QN_E_NOMEM ? status : QN_OK;
+}
+
 static qn_status read_changed_positions(const qn_source *src, const qn_family *family, const qn_fields *f,
                                         const qn_rope_options *rope, qn_buf *notes, qn_model_config *c)
 {
     qn_fields changed = *f;
     json_t *edited = NULL;
+    const int64_t own_positions = c->max_position_embeddings;
     qn_status status = qn_rope_change_check(rope);
     if (status == QN_OK) status = qn_rope_change_apply(rope, src, family, c, &changed, &edited);
     if (status == QN_OK) status = read_positions(src, family, &changed, c);
-    if (status == QN_OK && notes) status = qn_rope_change_note(rope, src, f, c, notes);
-    c->rope_changed = 1;
+    if (status == QN_OK) status = compare_positions(src, family, f, own_positions, c);
+    if (status == QN_OK && notes && c->rope_changed) status = qn_rope_change_note(rope, src, f, c, notes);
     json_decref(edited);
     return status;
 }

@@ -293,7 +293,8 @@ static uint64_t hash_rope(const qn_rope_config *r, uint64_t hash)
     const int64_t numbers[] = {r->rotary_dim, r->short_positions, r->mrope_interleaved};
     hash = qn_hash_bytes(numbers, sizeof numbers, hash);
     hash = qn_hash_bytes(r->mrope_section, sizeof r->mrope_section, hash);
-    hash = qn_hash_bytes(&r->attention_factor, sizeof r->attention_factor, hash);
+    const float scales[] = {r->attention_factor, r->score_mscale};
+    hash = qn_hash_bytes(scales, sizeof scales, hash);
     hash = qn_hash_bytes(r->inv_freq, n_bytes, hash);
     return r->long_inv_freq ? qn_hash_bytes(r->long_inv_freq, n_bytes, hash) : hash;
 }
