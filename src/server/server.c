@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "server/core/completion.h"
 #include "server/core/conversation.h"
-#include "server/core/look_ahead.h"
+#include "server/core/next_turn/look_ahead.h"
 #include "server/core/slots/slots.h"
 #include "server/files/batch_run.h"
 #include "server/http/connection.h"

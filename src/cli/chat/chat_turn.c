@@ -7,7 +7,7 @@
 #include "cli/term/fold.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
-#include "server/core/next_turn.h"
+#include "server/core/next_turn/next_turn.h"
 
 enum { WARN_PERCENT = 90 };
 

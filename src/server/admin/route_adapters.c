@@ -9,7 +9,7 @@
 #include "server/admin/request.h"
 #include "server/core/api/about.h"
 #include "server/core/folder.h"
-#include "server/core/look_ahead.h"
+#include "server/core/next_turn/look_ahead.h"
 #include "server/core/tasks/task.h"
 #include "server/core/write.h"
 

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "server/core/look_ahead.h"
+#include "server/core/next_turn/look_ahead.h"
 #include "server/core/slots/completion_slot.h"
 #include "text/tools/call_ids.h"
 

@@ -8,7 +8,7 @@
 #include "server/core/completion.h"
 #include "server/core/conversation.h"
 #include "server/core/fields/cache_marks.h"
-#include "server/core/look_ahead.h"
+#include "server/core/next_turn/look_ahead.h"
 #include "server/core/prefix_pins.h"
 #include "server/core/slots/completion_slot.h"
 #include "text/tools/tool_formats.h"

@@ -6,7 +6,7 @@
 #include "server/core/conversation.h"
 #include "server/core/fields/cache_marks.h"
 #include "server/core/message.h"
-#include "server/core/next_turn.h"
+#include "server/core/next_turn/next_turn.h"
 
 enum { TTL_MS = 30 * 60000 };
 

@@ -1,8 +1,8 @@
 /* What every next turn of a chat begins with: what the conversation begins with when one message is added,
  * and when another one is. So the template itself says how it writes an answer that is history. Any thread.
  */
-#ifndef QN_SERVER_CORE_NEXT_TURN_H
-#define QN_SERVER_CORE_NEXT_TURN_H
+#ifndef QN_SERVER_CORE_NEXT_TURN_NEXT_TURN_H
+#define QN_SERVER_CORE_NEXT_TURN_NEXT_TURN_H
 
 #include <quern/generate.h>
 

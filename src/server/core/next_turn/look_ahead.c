@@ -1,4 +1,4 @@
-#include "server/core/look_ahead.h"
+#include "server/core/next_turn/look_ahead.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "server/core/conversation.h"
 #include "server/core/message.h"
-#include "server/core/next_turn.h"
+#include "server/core/next_turn/next_turn.h"
 
 typedef struct qn_look_ahead {
     qn_ready ready; /* first: the loop finds it by this */

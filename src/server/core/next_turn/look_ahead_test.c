@@ -12,7 +12,7 @@
 #include <sched.h>
 
 #include "base/mem.h"
-#include "server/core/look_ahead.h"
+#include "server/core/next_turn/look_ahead.h"
 #include "server/openai/request.h"
 #include "tests/support/engine_help.h"
 

@@ -1,4 +1,4 @@
-#include "server/core/next_turn.h"
+#include "server/core/next_turn/next_turn.h"
 
 #include <quern/quern.h>
 

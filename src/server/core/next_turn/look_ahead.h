@@ -9,8 +9,8 @@
  * Nobody waits for it and nothing depends on it: it begins while no request is under way, what fails is
  * forgotten, at most QN_LOOK_AHEADS_MAX are pending, of which the oldest makes room, and a draining server
  * drops all of them. Loop thread only. */
-#ifndef QN_SERVER_CORE_LOOK_AHEAD_H
-#define QN_SERVER_CORE_LOOK_AHEAD_H
+#ifndef QN_SERVER_CORE_NEXT_TURN_LOOK_AHEAD_H
+#define QN_SERVER_CORE_NEXT_TURN_LOOK_AHEAD_H
 
 #include "server/core/completion.h"
 
