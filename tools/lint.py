@@ -78,7 +78,7 @@ def tracked_files():
                                text=True).stdout.split("\n")
     if not any(names):  # a source archive, or a machine without git
         for folder, folders, files in os.walk(ROOT):
-            folders[:] = [f for f in folders if not f.startswith(".") and f != "build"]
+            folders[:] = [f for f in folders if f == ".ci" or (not f.startswith(".") and f != "build")]
             names += [os.path.relpath(os.path.join(folder, f), ROOT) for f in files]
     return sorted(n for n in set(names) if n and os.path.isfile(os.path.join(ROOT, n)))
 

@@ -131,6 +131,8 @@ def test_figures_and_messages(width, models, tmp_path):
     check(on_terminal(width, "train", model, data, "-o", tmp_path / "out", "--epochs", 2), width,
           [str(tmp_path / "out"), f"quern chat {model} \\", f"--adapter {tmp_path / 'out' / 'last'}",
            str(tmp_path / "out" / "last")])
+    adapter, fused = tmp_path / "out" / "last", tmp_path / "fused"
+    check(on_terminal(width, "fuse", model, "--adapter", adapter, "-o", fused), width, [str(fused)])
     for args in (("train", model, data, "--dry-run"), ("eval", model, data), ("score", model, "-p", "The mill"),
                  ("classify", model, "-p", "The", "--choices", "a,b"), ("run", model, "--no-such-option"),
                  ("rnu",), ("run", model, "-p", "x", "--temp", "-1"), ("train", model), ("bench", models / "broken")):

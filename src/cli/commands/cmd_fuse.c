@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/options/model_name.h"
 #include "cli/options/options.h"
+#include "cli/term/fold.h"
 #include "cli/term/interrupt.h"
 #include "cli/term/out.h"
 
@@ -171,6 +172,17 @@ static qn_status show_progress(void *user, size_t done, size_t total)
     return QN_OK;
 }
 
+/* "PATH: " and what it is; frees text. */
+static qn_status print_made(const char *path, qn_buf *text)
+{
+    qn_buf b = {.status = text->status};
+    const int at = qn_out_put_shown(&b, path, strlen(path), 0);
+    qn_buf_puts(&b, ": ");
+    if (text->status == QN_OK) qn_fold_put(&b, text->data, at + 2, 2, qn_fold_terminal(stdout), 0);
+    qn_buf_free(text);
+    return qn_out_line(&b);
+}
+
 /* c NULL: not compared. */
 static qn_status print_result(const fuse_options *o, const qn_fuse_result *r, const comparison *c)
 {
@@ -196,17 +208,17 @@ static qn_status print_result(const fuse_options *o, const qn_fuse_result *r, co
         qn_json_close(&b, '}');
         return qn_out_line(&b);
     }
-    qn_out_put_shown(&b, path, strlen(path), 0);
-    qn_buf_printf(&b, ": %s in %lld tensors", qn_out_size_text(r->size_bytes, size, sizeof size),
+    qn_buf_printf(&b, "%s in %lld tensors", qn_out_size_text(r->size_bytes, size, sizeof size),
                   (long long)r->n_tensors);
     if (o->adapters.n)
         qn_buf_printf(&b, ", %lld matrices merged with the adapter%s", (long long)r->n_merged,
                       o->adapters.n > 1 ? "s" : "");
-    if (c)
-        qn_buf_printf(
-            &b, "\ncompared with the model%s over %lld tokens: KL %.2g nats, the same best token for %lld",
-            o->adapters.n ? " with the adapter" : "", (long long)c->n_tokens, c->kl, (long long)c->n_same);
-    return qn_out_line(&b);
+    QN_TRY(print_made(path, &b));
+    if (!c) return QN_OK;
+    qn_buf_printf(
+        &b, "compared with the model%s over %lld tokens: KL %.2g nats, the same best token for %lld",
+        o->adapters.n ? " with the adapter" : "", (long long)c->n_tokens, c->kl, (long long)c->n_same);
+    return qn_fold_out_line(&b, 2);
 }
 
 /* Paths and scales of --adapter; the texts lie in paths. */
