@@ -19,6 +19,7 @@
 
 enum { WIDTH_MAX = 1024 };
 static const double tolerance = 1e-4; /* of the fixtures' README */
+static const double fast_tolerance = 2e-2;
 
 typedef struct {
     float vector[WIDTH_MAX];
@@ -40,14 +41,19 @@ static qn_status take(void *user, const qn_embed_result *r)
     return QN_OK;
 }
 
-static qn_model *open_kind(const char *kind)
+static qn_model *open_with(const char *kind, qn_precision precision)
 {
     char path[128];
     qn_model *model = NULL;
     snprintf(path, sizeof path, "models/%s", kind);
-    const qn_model_options o = {.precision = QN_PRECISION_EXACT, .n_threads = 2};
+    const qn_model_options o = {.precision = precision, .n_threads = 2};
     if (qn_model_open(qn_test_need_fixture(path), &o, &model) != QN_OK) fail_msg("%s", qn_last_error());
     return model;
+}
+
+static qn_model *open_kind(const char *kind)
+{
+    return open_with(kind, QN_PRECISION_EXACT);
 }
 
 static void embed(qn_model *model, const qn_prompt *prompt, const qn_embed_options *o, taken *out)
@@ -105,6 +111,29 @@ static void golden(void **state)
     qn_model_close(&model);
     qn_safetensors_close(st);
     json_decref(all);
+}
+
+/* In `fast` weights of floats are rounded to bf16: vectors move, but not far. */
+static void fast(void **state)
+{
+    char path[128], name[16];
+    double worst = 0;
+    static taken t;
+    qn_safetensors *st;
+    snprintf(path, sizeof path, "models/%s/expected.safetensors", (const char *)*state);
+    assert_int_equal(qn_safetensors_open(qn_test_need_fixture(path), &st), QN_OK);
+    qn_model *model = open_with(*state, QN_PRECISION_FAST);
+    for (int i = 0; i < 5; i++) {
+        snprintf(name, sizeof name, "prompt%d", i);
+        const qn_tensor_view *ids = qn_golden_tensor(st, name, "ids");
+        const qn_ids row = {ids->data, ids->n_elements};
+        embed(model, &(qn_prompt){.rows = &row, .n_rows = 1}, NULL, &t);
+        worst = fmax(worst, difference(&t, qn_golden_tensor(st, name, "embedding")));
+    }
+    print_message("%s: largest difference of vectors in fast %.1e\n", (const char *)*state, worst);
+    assert_true(worst > tolerance && worst <= fast_tolerance);
+    qn_model_close(&model);
+    qn_safetensors_close(st);
 }
 
 /* Fewer dimensions are the first ones, as long as 1 again. */
@@ -218,6 +247,7 @@ int main(int argc, char **argv)
     static qn_test_kind_list all, kinds, encoders;
     static const qn_test_kind_row rows[] = {{"golden_", golden}, {"dimensions_", dimensions}},
                                   of_encoders[] = {{"too_long_", too_long},
+                                                   {"fast_", fast},
                                                    {"refusals_", refusals},
                                                    {"broken_files_", broken_files}};
     qn_test_encoder_kinds(&all);
@@ -232,6 +262,6 @@ int main(int argc, char **argv)
     tests[n++] = (struct CMUnitTest)cmocka_unit_test(needs_fixtures);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     int failed = _cmocka_run_group_tests("embeddings", tests, (size_t)n, NULL, NULL);
-    n = qn_test_rows_of(&encoders, 3, of_encoders, tests);
+    n = qn_test_rows_of(&encoders, 4, of_encoders, tests);
     return failed + _cmocka_run_group_tests("embeddings of encoders", tests, (size_t)n, NULL, NULL);
 }

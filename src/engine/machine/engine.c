@@ -68,7 +68,7 @@ static qn_status place_layers(qn_engine *e, const qn_weights *weights, const qn_
 
 static qn_status load_first_layers(qn_engine *e, const qn_weights *weights)
 {
-    const qn_parameters_part first = {0, e->groups.border, 0};
+    const qn_parameters_part first = {.end = e->groups.border};
     if (!e->card.device) return QN_OK;
     return qn_parameters_load_part(e->card.device, weights, &e->config, &first, NULL, &e->card.parameters);
 }
@@ -76,7 +76,12 @@ static qn_status load_first_layers(qn_engine *e, const qn_weights *weights)
 /* packed NULL: from the model's own files. */
 static qn_status load_own_layers(qn_engine *e, const qn_weights *weights, qn_packed *packed)
 {
-    const qn_parameters_part own = {e->groups.border, e->config.num_hidden_layers, 1};
+    /* An encoder's weights are often of f32, which no precision of activations would make faster. */
+    const qn_parameters_part own = {.begin = e->groups.border,
+                                    .end = e->config.num_hidden_layers,
+                                    .has_model = 1,
+                                    .as_bf16 = e->config.encoder.both_ways &&
+                                               e->info.precision == QN_PRECISION_FAST};
     return qn_parameters_load_part(e->device, weights, &e->config, &own, packed, &e->parameters);
 }
 

@@ -64,7 +64,7 @@ static qn_status measure(fitting *f, int64_t n, size_t weights_bytes)
 {
     qn_engine *e = f->e;
     const int is_part = n < e->config.num_hidden_layers;
-    const qn_parameters_part first = {0, n, 0};
+    const qn_parameters_part first = {.end = n};
     qn_layer_groups groups;
     int bits;
     if (is_part)

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "model/weights/weight_experts.h"
 #include "model/weights/weight_roles.h"
+#include "quant/types.h"
 
 struct qn_parameters {
     qn_scope *scope; /* owns the arrays */
@@ -30,11 +31,13 @@ typedef struct {
     const qn_parameters_part *part;
     const qn_packed *packed; /* NULL: none */
     int is_table;            /* 1: of the matrix at hand nothing is read but rows by token ids */
+    int rounds;              /* 1: the matrix at hand becomes bf16 where it is of f32 or f16 */
     int only_counts;         /* 1: nothing is loaded */
     size_t size_bytes;       /* of what was gathered, on the device */
     int64_t n;
     qn_weight *weights;
     qn_weight_part **parts; /* of each weight */
+    uint16_t **rounded;     /* what is in place of a weight's own numbers; NULL: these */
     const qn_tensor_view **views;
     qn_array ***out;
     qn_buffer **buffers;
@@ -134,6 +137,25 @@ static int may_wait(const loading *l, const qn_tensor_view *v)
     return l->is_table;
 }
 
+/* The weight at hand as bf16. */
+static qn_status round_matrix(loading *l, const qn_tensor_view *v)
+{
+    enum { AT_ONCE = 4096 };
+    float values[AT_ONCE];
+    qn_weight *w = &l->weights[l->n];
+    w->dtype = QN_DTYPE_BF16;
+    if (l->only_counts) return QN_OK;
+    uint16_t *out = l->rounded[l->n] = qn_alloc_array((size_t)v->n_elements, sizeof *out);
+    if (!out) return QN_E_NOMEM;
+    for (int64_t at = 0; at < v->n_elements; at += AT_ONCE) {
+        const int64_t n = v->n_elements - at < AT_ONCE ? v->n_elements - at : AT_ONCE;
+        QN_TRY(qn_view_floats(v, at, n, values));
+        for (int64_t i = 0; i < n; i++) out[at + i] = qn_f32_to_bf16(values[i]);
+    }
+    l->parts[l->n][0] = (qn_weight_part){.data = out};
+    return QN_OK;
+}
+
 /* Matrices are gathered, to be packed together; vectors are there at once. */
 static qn_status load_matrix(loading *l, const qn_tensor_view *v, qn_array **out)
 {
@@ -142,6 +164,8 @@ static qn_status load_matrix(loading *l, const qn_tensor_view *v, qn_array **out
     l->parts[l->n] = qn_alloc_array((size_t)qn_parameters_parts(v), sizeof **l->parts);
     if (!l->parts[l->n]) return QN_E_NOMEM;
     l->weights[l->n] = qn_parameters_weight(v, l->parts[l->n]);
+    if (l->rounds && v->n_dims == 2 && (v->dtype == QN_DTYPE_F32 || v->dtype == QN_DTYPE_F16))
+        QN_TRY(round_matrix(l, v));
     QN_TRY(d->ops->weight_bytes(d, &l->weights[l->n], &bytes));
     l->size_bytes += bytes;
     if (may_wait(l, v)) {
@@ -176,7 +200,8 @@ static qn_status pack(loading *l)
         const qn_tensor_view *v = l->views[i];
         const qn_tensor_view *part;
         for (int64_t k = 0; (part = stored(v, k)); k++) qn_view_drop(part, 0, part->size_bytes);
-        *l->out[i] = qn_from_buffer(l->p->scope, v->dtype, qn_shape_make(v->n_dims, v->shape), l->buffers[i]);
+        *l->out[i] = qn_from_buffer(l->p->scope, l->weights[i].dtype, qn_shape_make(v->n_dims, v->shape),
+                                    l->buffers[i]);
         qn_buffer_release(l->buffers[i]);
     }
     return status == QN_OK ? qn_scope_status(l->p->scope) : status;
@@ -225,13 +250,17 @@ static qn_status gather(loading *l, const qn_weights *w, const qn_model_config *
     for (int role = 0; role < QN_WEIGHT_MODEL_COUNT && l->part->has_model; role++) {
         if (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(w)) continue;
         l->is_table = role == QN_WEIGHT_LAYER_INPUT_EMBED;
+        l->rounds = l->part->as_bf16 && !l->packed && role != QN_WEIGHT_EMBED &&
+                    role != QN_WEIGHT_POSITION_EMBED && role != QN_WEIGHT_TYPE_EMBED && !l->is_table;
         QN_TRY(load(l, qn_weights_get(w, (qn_weight_role)role, 0), 0, &p->of_model[role]));
     }
     l->is_table = 0;
+    l->rounds = l->part->as_bf16 && !l->packed;
     for (int64_t i = l->part->begin; i < l->part->end; i++)
         for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++)
             QN_TRY(load(l, qn_weights_get(w, (qn_weight_role)role, i),
                         qn_weight_taps(c, i, (qn_weight_role)role), &p->of_layer[i][role]));
+    l->rounds = 0;
     for (int64_t i = 0; i < p->n_vision; i++) QN_TRY(load(l, qn_weights_vision(w, i), 0, &p->vision[i]));
     qn_dtype most = QN_DTYPE_F32;
     for (int d = 0; d < QN_DTYPE_COUNT; d++)
@@ -273,15 +302,18 @@ static qn_status load_into(qn_parameters *p, const qn_weights *w, const qn_model
                  .only_counts = counted != NULL,
                  .weights = qn_calloc(most, sizeof *l.weights),
                  .parts = qn_calloc(most, sizeof *l.parts),
+                 .rounded = qn_calloc(most, sizeof *l.rounded),
                  .views = qn_calloc(most, sizeof *l.views),
                  .out = qn_calloc(most, sizeof *l.out),
                  .buffers = qn_calloc(most, sizeof *l.buffers)};
     qn_status status = QN_E_NOMEM;
-    if (l.weights && l.parts && l.views && l.out && l.buffers) status = load_all(&l, w, c);
+    if (l.weights && l.parts && l.rounded && l.views && l.out && l.buffers) status = load_all(&l, w, c);
     if (counted) *counted = l.size_bytes;
     for (size_t i = 0; l.parts && i < most; i++) qn_free(l.parts[i]);
+    for (size_t i = 0; l.rounded && i < most; i++) qn_free(l.rounded[i]);
     qn_free(l.weights);
     qn_free(l.parts);
+    qn_free(l.rounded);
     qn_free(l.views);
     qn_free(l.out);
     qn_free(l.buffers);
@@ -310,7 +342,7 @@ static qn_parameters *empty_part(qn_device *device, const qn_weights *weights, c
 
 static qn_parameters_part all_of(const qn_model_config *config)
 {
-    return (qn_parameters_part){0, config->num_hidden_layers, 1};
+    return (qn_parameters_part){.end = config->num_hidden_layers, .has_model = 1};
 }
 
 qn_status qn_parameters_load(qn_device *device, const qn_weights *weights, const qn_model_config *config,

@@ -30,6 +30,7 @@ qn_status qn_parameters_measure(qn_device *device, const qn_weights *weights, co
 typedef struct {
     int64_t begin, end;
     int has_model;
+    int as_bf16; /* 1: matrices of f32 and f16 that rows are multiplied with are rounded to bf16; not of packed files */
 } qn_parameters_part;
 /* The same of a part alone. */
 qn_status qn_parameters_load_part(qn_device *device, const qn_weights *weights, const qn_model_config *config,
