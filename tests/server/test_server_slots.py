@@ -65,6 +65,8 @@ def test_save_and_restore(server, folder):
         assert got.pop("timings")["restore_ms"] > 0
         assert got == {"id_slot": 0, "filename": "france.bin", "n_restored": n, "n_read": size}
         assert tokens(again, 0) == n and tokens(again, 1) == 0
+        got = ask(again, FRANCE)
+        assert got["id_slot"] == 0 and got["timings"]["prompt_n"] == 1 and got["content"] == first["content"]
         got = ask(again, GERMANY, id_slot=0)
         assert got["content"] == own["content"] and got["timings"]["prompt_n"] == own["timings"]["prompt_n"]
         got = ask(again, FRANCE, id_slot=0)

@@ -151,6 +151,14 @@ static int load(qn_task *t, const char *path, qn_saved_prefix **out)
     return status == QN_OK ? 0 : fail(t, status);
 }
 
+/* Of a file without an adapter, as a request says it: a model that has none needs no "none". */
+static const char *adapter_of(const qn_server *s, const qn_saved_prefix *p)
+{
+    qn_adapter_info info;
+    const int has_adapters = qn_adapter_get_info(s->model, 0, &info) == QN_OK;
+    return !has_adapters && strcmp(p->options.adapter, "none") == 0 ? NULL : p->options.adapter;
+}
+
 /* As llama.cpp has it, the slot is empty if that fails. */
 static void restore(qn_task *t, int64_t id)
 {
@@ -162,7 +170,7 @@ static void restore(qn_task *t, int64_t id)
     if (find_file(t, path)) return;
     int refused = load(t, path, &p);
     if (!refused) refused = check_owner(t, p);
-    if (!refused) owner.options = p->options;
+    if (!refused) owner.options = (qn_prefix_options){adapter_of(s, p), p->options.cache_salt};
     qn_slots_set(s->slots, id, &owner, refused ? NULL : p->ids, refused ? 0 : p->n_loaded);
     if (!refused) write_done(t, id, 0, p->n_loaded, size_of(path), begin_ns);
     qn_buffer_free(p);
