@@ -278,7 +278,7 @@ include tools/make/checkers.mk tools/make/arm64.mk tools/make/fixtures.mk tools/
 
 # Not those that measure a model file: they say what they take.
 bench: $(BENCHES) $(B)/kernel_check all
-	$(Q)for b in $(filter-out %/limit_share %/draw_bench %/schedule_bench %/train_bench,$(BENCHES)) "$(B)/kernel_check --speed"; do echo "== $$b"; $$b || exit 1; done
+	$(Q)for b in $(filter-out %/limit_share %/draw_bench %/schedule_bench %/train_bench %/embed_bench,$(BENCHES)) "$(B)/kernel_check --speed"; do echo "== $$b"; $$b || exit 1; done
 
 # PREFIX, DESTDIR and the like: tools/install says what goes where.
 INSTALL_WITH := B='$(B)' VERSION='$(VERSION)' ABI='$(ABI)' PKGS='$(PKGS)' LIBS='$(LIBS)' LIBS_PRIVATE='$(LIBS_PRIVATE)'
