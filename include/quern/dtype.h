@@ -59,7 +59,7 @@ typedef enum {
 /* How matmuls are computed. It fixes the bits of the result.
  * HIGH (default): activations of 15 bits against quantised weights, f32 against 16-bit weights.
  * FAST: activations int8 per block of 32 against quantised weights (against MLX's types as HIGH, since MLX
- * itself computes with bf16 activations), bf16 against bf16 weights.
+ * itself computes with bf16 activations), bf16 against bf16 weights. Weights of encoders in f32 and f16 become bf16.
  * EXACT: activations, sums and the KV cache in f32. */
 typedef enum { QN_PRECISION_HIGH, QN_PRECISION_FAST, QN_PRECISION_EXACT } qn_precision;
 
