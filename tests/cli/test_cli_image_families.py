@@ -6,12 +6,14 @@ from picture_help import png
 from support import call_json, fixture, read_json, read_safetensors
 
 EXACT = ["--precision", "exact"]
-KINDS = ["gemma3_vision", "gemma4_unified", "gemma4_vision", "internvl", "lfm2_vl", "llama4", "mistral3", "qwen2_5_vl",
-         "qwen3_5_moe_vision", "qwen3_5_vision", "qwen3_vl", "qwen3_vl_moe", "smolvlm"]
+KINDS = ["gemma3_vision", "gemma4_unified", "gemma4_vision", "internvl", "lfm2_vl", "llama4", "mistral3",
+         "muse_glimmer", "qwen2_5_vl", "qwen3_5_moe_vision", "qwen3_5_vision", "qwen3_vl", "qwen3_vl_moe",
+         "smolvlm"]
 CORRECTED = ["llama4"]  # tools/picture_golden.py says why
 # Where the picture's marks begin and end in the reference's prompt, and what a template writes in their place.
 MARKS = {"internvl": ("<img>", "</img>", "<IMG_CONTEXT>"), "lfm2_vl": ("<|image_start|>", "<|image_end|>", "<image>"),
          "llama4": ("<|image_start|>", "<|image_end|>", "<|image|>"), "mistral3": ("[IMG]", "[IMG_END]", "[IMG]"),
+         "muse_glimmer": ("<|image_start|>", "<|image_end|>", "<|patch|>"),
          "smolvlm": ("<fake_token_around_image>", "<fake_token_around_image>", "<image>")}
 
 

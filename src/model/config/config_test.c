@@ -460,6 +460,13 @@ static void test_refusals(void **state)
          "text_config.layer_rope_theta: expected an array with a number for each of the 4 layers"},
         {"muse_glimmer", "{\"text_config\": {\"layer_rope_theta\": [0, null, 0, 0]}}", QN_E_FORMAT,
          "text_config.layer_rope_theta[1] is not a number"},
+        {"muse_glimmer", "{\"vision_config\": {\"layer_types\": [\"full_attention\"]}}", QN_E_FORMAT,
+         "layer_types: expected an array with a name for each of the 3 layers"},
+        {"muse_glimmer",
+         "{\"vision_config\": {\"layer_types\": [\"full_attention\", \"linear_attention\", "
+         "\"full_attention\"]}}",
+         QN_E_UNSUPPORTED, "layer_types[1] is not supported (known: full_attention, window_attention)"},
+        {"muse_glimmer", "{\"vision_config\": {\"pos_emb_height\": 0}}", QN_E_FORMAT, "pos_emb_height is 0"},
         {"muse_glimmer", "{\"text_config\": {\"qk_scale_factor\": 0}}", QN_E_FORMAT, "qk_scale_factor is 0"},
         {"muse_glimmer", "{\"text_config\": {\"output_multiplier\": 0}}", QN_E_FORMAT,
          "output_multiplier is 0"},

@@ -127,8 +127,10 @@ static qn_array *norm(qn_scope *s, const tower *t, qn_array *x, int is_rms, qn_v
 {
     qn_array *w = weight(t, role, layer);
     if (!w) return x;
-    if (is_rms) return qn_rms_norm(s, x, w, t->c->norm_eps, 0);
-    return qn_layer_norm(s, x, w, weight(t, (qn_vision_role)(role + 1), layer), t->c->norm_eps);
+    const int is_end = role == QN_VISION_PRE_NORM || role == QN_VISION_POST_NORM;
+    const float eps = is_end && t->c->end_norm_eps > 0 ? t->c->end_norm_eps : t->c->norm_eps;
+    if (is_rms) return qn_rms_norm(s, x, w, eps, 0);
+    return qn_layer_norm(s, x, w, weight(t, (qn_vision_role)(role + 1), layer), eps);
 }
 
 /* x times a number of each channel, where the tower has them. */
@@ -163,7 +165,7 @@ static void make_tables(qn_scope *s, tower *t)
     qn_array *all = qn_parameters_vision_rope(t->parameters), *first = qn_slice_last(s, all, 0, n),
              *second = qn_slice_last(s, all, n, n);
     const qn_rope_section by_row = {t->rows, first, n}, by_column = {t->columns, second, n};
-    const int swapped = t->c->rope == QN_VISION_ROPE_NEIGHBOURS;
+    const int swapped = t->c->rope == QN_VISION_ROPE_NEIGHBOURS || t->c->rope == QN_VISION_ROPE_COLUMN_FIRST;
     const qn_rope_section sections[] = {swapped ? by_column : by_row, swapped ? by_row : by_column};
     if (t->c->rope == QN_VISION_ROPE_APART) {
         t->table[0] = qn_rope_table(s, t->columns, first, 1);
@@ -320,6 +322,7 @@ static qn_array *features(qn_scope *s, const tower *t, qn_array *x)
     if (weight(t, QN_VISION_MERGER_DOWN, 0)) x = linear(s, t, x, QN_VISION_MERGER_DOWN, 0);
     if (c->merge_act_after) x = activation(s, c->merge_act, x);
     if (weight(t, QN_VISION_PROJECTION, 0)) x = linear(s, t, x, QN_VISION_PROJECTION, 0);
+    if (c->feature_norm) x = qn_rms_norm(s, x, NULL, c->feature_norm_eps, 0);
     qn_array *turned_projection = weight(t, QN_VISION_TURNED_PROJECTION, 0);
     if (!turned_projection) return x;
     const int64_t width = qn_array_shape(turned_projection)->dim[0] / c->embed_dim;

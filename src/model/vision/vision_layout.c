@@ -32,6 +32,7 @@ static int64_t axis_count(const qn_vision_config *v, int64_t n)
 {
     switch (v->places) {
     case QN_VISION_PLACES_CORNERS:
+    case QN_VISION_PLACES_CENTERS:
         return 2;
     case QN_VISION_PLACES_RESIZED: {
         const double reach = fmax(1, (double)v->places_side / (double)n);
@@ -50,6 +51,15 @@ static void corners(int64_t side, int64_t n, int64_t at, int64_t *first, float *
     *first = (int64_t)whole;
     weights[1] = from - whole;
     weights[0] = 1 - weights[1];
+}
+
+/* Centers of patches over the table; beyond its first and last rows there is nothing. */
+static void centers(int64_t side, int64_t n, int64_t at, int64_t *first, float *weights)
+{
+    const float from = ((float)at + 0.5f) * (float)side / (float)n - 0.5f, whole = floorf(from);
+    *first = (int64_t)whole;
+    weights[0] = *first < 0 ? 0 : 1 - (from - whole);
+    weights[1] = *first + 1 >= side ? 0 : from - whole;
 }
 
 /* What torch's antialiased bilinear resizing takes of a table of `side`: a triangle as wide as a patch covers. */
@@ -89,6 +99,9 @@ static void axis(const qn_vision_config *v, int64_t n, int64_t at, int64_t count
     case QN_VISION_PLACES_CORNERS:
         corners(v->places_side, n, at, first, weights);
         break;
+    case QN_VISION_PLACES_CENTERS:
+        centers(v->places_side, n, at, first, weights);
+        break;
     case QN_VISION_PLACES_RESIZED:
         resized(v->places_side, n, at, count, first, weights);
         break;
@@ -104,18 +117,27 @@ static void axis(const qn_vision_config *v, int64_t n, int64_t at, int64_t count
 static int32_t table_row(const qn_vision_config *v, int64_t row, int64_t column)
 {
     const int64_t last = v->places_side - 1, first = v->class_row == QN_VISION_CLASS_FIRST;
-    if (row > last) row = last; /* the second of two corners, whose weight is 0 there */
-    if (column > last) column = last;
+    /* One of two beyond the table, whose weight is 0 there. */
+    row = row > last ? last : row < 0 ? 0 : row;
+    column = column > last ? last : column < 0 ? 0 : column;
     return (int32_t)(first + row * v->places_side + column);
 }
 
 static void put_taps(const qn_vision_config *v, qn_vision_layout *l, int64_t r, const place *p, float *w)
 {
-    const int64_t down = axis_count(v, p->grid->rows), across = axis_count(v, p->grid->columns);
+    int64_t height = p->grid->rows, width = p->grid->columns, row = p->row, column = p->column;
+    if (v->places == QN_VISION_PLACES_CENTERS) { /* the place of this number in a view of width x height */
+        const int64_t number = row * width + column;
+        row = number / height;
+        column = number % height;
+        height = p->grid->columns;
+        width = p->grid->rows;
+    }
+    const int64_t down = axis_count(v, height), across = axis_count(v, width);
     int64_t first_row, first_column, t = 0;
     float *rows = w, *columns = w + down;
-    axis(v, p->grid->rows, p->row, down, &first_row, rows);
-    axis(v, p->grid->columns, p->column, across, &first_column, columns);
+    axis(v, height, row, down, &first_row, rows);
+    axis(v, width, column, across, &first_column, columns);
     for (int64_t i = 0; i < down; i++)
         for (int64_t k = 0; k < across; k++, t++) {
             l->taps[t * l->n_rows + r] = table_row(v, first_row + i, first_column + k);
@@ -182,6 +204,25 @@ static void end_sequence(qn_vision_sequences *s, int64_t row)
     if (row > begin) s->row_begin[++s->n] = (int32_t)row;
 }
 
+/* The same of a view whose windows are of patches. */
+static int64_t put_patch_windows(const qn_vision_config *v, qn_vision_layout *l, const qn_image_grid *grid,
+                                 int64_t first, int64_t r, float *w)
+{
+    const int64_t m = v->processor.merge_size, side = v->window_size;
+    for (int64_t top = 0; top < grid->rows; top += side)
+        for (int64_t left = 0; left < grid->columns; left += side) {
+            for (int64_t y = top; y < top + side && y < grid->rows; y++)
+                for (int64_t x = left; x < left + side && x < grid->columns; x++, r++) {
+                    const int64_t token = y / m * (grid->columns / m) + x / m;
+                    const place p = {grid, token * m * m + y % m * m + x % m, y, x};
+                    put_row(v, l, r, first, &p, w);
+                }
+            end_sequence(&l->windows, r);
+        }
+    end_sequence(&l->views, r);
+    return r;
+}
+
 /* The rows of a view that begins at patch `first`; window by window where there are windows. */
 static int64_t put_view(const qn_vision_config *v, qn_vision_layout *l, const qn_image_grid *grid,
                         int64_t first, int64_t r, float *w)
@@ -190,6 +231,7 @@ static int64_t put_view(const qn_vision_config *v, qn_vision_layout *l, const qn
                   side = v->window_size  ? v->window_size
                          : down > across ? down
                                          : across;
+    if (v->patch_windows) return put_patch_windows(v, l, grid, first, r, w);
     if (v->class_row == QN_VISION_CLASS_FIRST) put_class(v, l, r++);
     for (int64_t top = 0; top < down; top += side)
         for (int64_t left = 0; left < across; left += side) {

@@ -171,8 +171,36 @@ static qn_status read_layers(const qn_fields *f, const char *name, int64_t depth
     return QN_OK;
 }
 
+/* layer_types; without it each fourth layer and the last one see whole views. */
+static qn_status read_patch_windows(const qn_fields *f, qn_vision_config *v)
+{
+    static const char name[] = "layer_types";
+    enum { PERIOD = 4 };
+    const json_t *list = qn_fields_get(f, name);
+    const int is_said = list && !json_is_null(list);
+    char label[LABEL_MAX];
+    qn_fields_label(f, name, label, sizeof label);
+    v->window_size = v->places_side;
+    memset(v->full_layers, 0, sizeof v->full_layers);
+    if (is_said && (!json_is_array(list) || json_array_size(list) < (size_t)v->depth))
+        return qn_fail(QN_E_FORMAT, "%s: %s: expected an array with a name for each of the %lld layers",
+                       f->file, label, (long long)v->depth);
+    for (int64_t i = 0; i < v->depth; i++) {
+        const char *type = is_said ? json_string_value(json_array_get(list, (size_t)i)) : NULL;
+        int is_full = (i + 1) % PERIOD == 0 || i == v->depth - 1;
+        if (type) is_full = strcmp(type, "full_attention") == 0;
+        if (is_said && (!type || (!is_full && strcmp(type, "window_attention") != 0)))
+            return qn_fail(QN_E_UNSUPPORTED,
+                           "%s: %s[%lld] is not supported (known: full_attention, window_attention)", f->file,
+                           label, (long long)i);
+        if (is_full) v->full_layers[i / 64] |= (uint64_t)1 << i % 64;
+    }
+    return QN_OK;
+}
+
 static qn_status read_windows(const qn_fields *f, qn_vision_config *v)
 {
+    if (v->patch_windows) return read_patch_windows(f, v);
     int64_t pixels = 0, layers[QN_VISION_LAYERS_MAX], n = 0;
     const int64_t unit = v->processor.patch_size * v->processor.merge_size;
     int found = 0;
@@ -283,6 +311,7 @@ static qn_status read_places(const reader *r, qn_vision_config *v)
         v->places_side = r->image_size / v->processor.patch_size;
         return v->places_side ? QN_OK
                               : qn_fields_required_int(&r->own, "image_size", 1, SIDE_MAX, &v->places_side);
+    case QN_VISION_PLACES_CENTERS:
     case QN_VISION_PLACES_AXES:
     case QN_VISION_PLACES_AXES_IN_TURN:
         return qn_fields_required_int(&r->own, "places_side", 1, WIDTH_MAX, &v->places_side);
@@ -345,6 +374,8 @@ static qn_status read_eps(const reader *r, qn_vision_config *v)
     double eps = 1e-6;
     int found = 0;
     QN_TRY(qn_fields_number(&r->own, "norm_eps", 1e-12, 1, &eps, &found));
+    if (v->end_norm_eps > 0) v->end_norm_eps = (float)eps;
+    if (v->feature_norm) v->feature_norm_eps = r->text_eps;
     if (v->norm_eps == 0) v->norm_eps = (float)eps;
     if (v->merge_norm_eps == 0) v->merge_norm_eps = found ? (float)eps : r->text_eps;
     return QN_OK;

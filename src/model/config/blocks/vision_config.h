@@ -12,24 +12,28 @@ typedef enum { QN_VISION_QUICK_GELU, QN_VISION_GELU, QN_VISION_GELU_TANH, QN_VIS
 
 /* What patches learn of their place: nothing; row * side + column of a table whose side is that of the view; the same
  * of a table of another side, whose corners are those of the view, bilinearly; the same of a table that is resized to
- * the view, bilinearly and antialiased; the row and column at that share of a table's side; or a row of a table of
+ * the view, bilinearly and antialiased; centers of patches, bilinearly, with nothing beyond the table, where patch i of a
+ * view of h x w has place i of one of w x h; the row and column at that share of a table's side; or a row of a table of
  * columns plus one of a table of rows, which lie one below the other or turn by turn. */
 typedef enum {
     QN_VISION_PLACES_NONE,
     QN_VISION_PLACES_PLAIN,
     QN_VISION_PLACES_CORNERS,
     QN_VISION_PLACES_RESIZED,
+    QN_VISION_PLACES_CENTERS,
     QN_VISION_PLACES_SHARES,
     QN_VISION_PLACES_AXES,
     QN_VISION_PLACES_AXES_IN_TURN
 } qn_vision_places;
 
 /* Which pairs of a head turn by which axis: none; the first half of pairs by the row, the others by the column, with
- * the same frequencies; the same, but every second frequency of a whole head each; halves of a head's dimensions, each
- * turned by itself, the first by the column; neighbouring dimensions, the first half of pairs by the column. */
+ * the same frequencies; the same, but the first half by the column; the first half by the row, but every second
+ * frequency of a whole head each; halves of a head's dimensions, each turned by itself, the first by the column;
+ * neighbouring dimensions, the first half of pairs by the column. */
 typedef enum {
     QN_VISION_ROPE_NONE,
     QN_VISION_ROPE_HALVES,
+    QN_VISION_ROPE_COLUMN_FIRST,
     QN_VISION_ROPE_IN_TURN,
     QN_VISION_ROPE_APART,
     QN_VISION_ROPE_NEIGHBOURS
@@ -56,6 +60,7 @@ typedef struct {
     qn_vision_act hidden_act;
     int rms_norm; /* 1: norms of layers are RMS norms, without biases */
     float norm_eps, rope_theta;
+    float end_norm_eps;    /* of the norms before and behind the layers; 0: norm_eps */
     float attention_scale; /* scores = attention_scale * q.k */
     int gated_mlp;         /* 1: act(x gate) * (x up), down */
     int qkv_bias, proj_bias, mlp_bias;
@@ -70,6 +75,7 @@ typedef struct {
     qn_vision_class class_row;
     /* Layers but those of full_layers see windows of window_size x window_size tokens alone; 0: no windows. */
     int64_t window_size;
+    int patch_windows; /* 1: window_size counts patches, and is places_side; layer_types says which layers have windows */
     uint64_t full_layers[QN_VISION_LAYERS_MAX / 64];
     /* What these layers give is merged like the last one's, and added to the stream behind the text's first layers. */
     int64_t n_deepstack, deepstack_layers[QN_VISION_DEEPSTACK_MAX];
@@ -83,7 +89,9 @@ typedef struct {
     int merge_bias;       /* of the matrices behind */
     int clipped_linears; /* 1: what each matrix of a layer reads and gives is held between numbers of its own */
     qn_vision_act merge_act;
-    int merge_act_after;                /* 1: also behind the second matrix */
+    int merge_act_after; /* 1: also behind the second matrix */
+    int feature_norm;    /* 1: what stands for a token is normed, without a weight */
+    float feature_norm_eps;
     int64_t merger_width, output_width; /* of what the first and the second matrix give; 0: there is none */
     qn_vision_seen seen;
 

@@ -283,6 +283,51 @@ static const qn_field_default mistral3_root[] = {
     {"image_token_id", 10, 0}, {"spatial_merge_size", 2, 0}, {NULL, 0, 0}};
 static const qn_field_default llama4_root[] = {{"image_token_id", 200092, 0}, {NULL, 0, 0}};
 
+/* ---- Muse Glimmer ---------------------------------------------------------------------------------------- */
+
+static const qn_vision_name muse_glimmer_names[] = {
+    {QN_VISION_PATCH, "vision_tower.patch_embedder.patch_embedding.weight"},
+    {QN_VISION_POSITIONS, "vision_tower.patch_embedder.position_embedding_table.weight"},
+    {QN_VISION_PRE_NORM, "vision_tower.ln_pre.weight"},
+    {QN_VISION_PRE_NORM_BIAS, "vision_tower.ln_pre.bias"},
+    {QN_VISION_POST_NORM, "vision_tower.ln_post.weight"},
+    {QN_VISION_POST_NORM_BIAS, "vision_tower.ln_post.bias"},
+    {QN_VISION_NORM1, "vision_tower.layers.#.norm1.weight"},
+    {QN_VISION_NORM1_BIAS, "vision_tower.layers.#.norm1.bias"},
+    {QN_VISION_Q, "vision_tower.layers.#.attn.q_proj.weight"},
+    {QN_VISION_Q_BIAS, "vision_tower.layers.#.attn.q_proj.bias"},
+    {QN_VISION_K, "vision_tower.layers.#.attn.k_proj.weight"},
+    {QN_VISION_K_BIAS, "vision_tower.layers.#.attn.k_proj.bias"},
+    {QN_VISION_V, "vision_tower.layers.#.attn.v_proj.weight"},
+    {QN_VISION_V_BIAS, "vision_tower.layers.#.attn.v_proj.bias"},
+    {QN_VISION_PROJ, "vision_tower.layers.#.attn.proj.weight"},
+    {QN_VISION_PROJ_BIAS, "vision_tower.layers.#.attn.proj.bias"},
+    {QN_VISION_NORM2, "vision_tower.layers.#.norm2.weight"},
+    {QN_VISION_NORM2_BIAS, "vision_tower.layers.#.norm2.bias"},
+    {QN_VISION_FC1, "vision_tower.layers.#.mlp.fc1.weight"},
+    {QN_VISION_FC1_BIAS, "vision_tower.layers.#.mlp.fc1.bias"},
+    {QN_VISION_FC2, "vision_tower.layers.#.mlp.fc2.weight"},
+    {QN_VISION_FC2_BIAS, "vision_tower.layers.#.mlp.fc2.bias"},
+    {QN_VISION_MERGER_UP, "vision_adapter.fc1.weight"},
+    {QN_VISION_MERGER_DOWN, "vision_adapter.fc2.weight"},
+    {QN_VISION_PROJECTION, "vision_projection.weight"},
+    {QN_VISION_ROLE_COUNT, NULL}};
+static const qn_field_default muse_glimmer_defaults[] = {
+    {"depth", 50, 0},      {"embed_dim", 1536, 0},
+    {"num_heads", 16, 0},  {"intermediate_size", 8960, 0},
+    {"patch_size", 14, 0}, {"temporal_patch_size", 2, 0},
+    {"merge_size", 2, 0},  {"places_side", 32, 0},
+    {"norm_eps", 1e-5, 0}, {NULL, 0, 0}};
+static const qn_field_spelling muse_glimmer_spelled[] = {{"depth", "num_hidden_layers"},
+                                                         {"embed_dim", "hidden_size"},
+                                                         {"num_heads", "num_attention_heads"},
+                                                         {"temporal_patch_size", "patch_temporal"},
+                                                         {"places_side", "pos_emb_height"},
+                                                         {"norm_eps", "layer_norm_eps"},
+                                                         {NULL, NULL}};
+static const qn_field_default muse_glimmer_root[] = {
+    {"image_token_id", 200092, 0}, {"projector_hidden_size", 4096, 0}, {NULL, 0, 0}};
+
 /* ---- Gemma 4 --------------------------------------------------------------------------------------------- */
 
 static const qn_vision_name gemma4_names[] = {
@@ -545,6 +590,33 @@ static const qn_vision_family rows[] = {
                   .merge_norm = 1,
                   .merge_rms = 1,
                   .merge_act = QN_VISION_GELU},
+    },
+    {
+        .model_types = LIST("muse_glimmer"),
+        .prefixes = LIST("model.", ""),
+        .names = muse_glimmer_names,
+        .defaults = muse_glimmer_defaults,
+        .spelled = muse_glimmer_spelled,
+        .root_defaults = muse_glimmer_root,
+        .patch_dims = 2,
+        .merged_by = "merge_size",
+        .up = QN_VISION_UP_SAID,
+        .up_by = "projector_hidden_size",
+        .down_by = "projector_hidden_size",
+        .fixed = {.hidden_act = QN_VISION_GELU,
+                  .norm_eps = 1e-5f,
+                  .end_norm_eps = 1e-5f,
+                  .places = QN_VISION_PLACES_CENTERS,
+                  .rope = QN_VISION_ROPE_COLUMN_FIRST,
+                  .patch_windows = 1,
+                  .qkv_bias = 1,
+                  .proj_bias = 1,
+                  .mlp_bias = 1,
+                  .post_norm = 1,
+                  .merge = QN_VISION_MERGE_CHANNELS,
+                  .merge_act = QN_VISION_GELU,
+                  .merge_act_after = 1,
+                  .feature_norm = 1},
     },
     {
         .model_types = LIST("llama4"),
