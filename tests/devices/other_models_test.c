@@ -463,8 +463,8 @@ static void out_of_memory(void **state)
     assert_true(n > 500);
 }
 
-/* Pages are written where they are: a step frees no pool that it has copied. What the device frees it keeps. Of
- * devices that tell their memory. */
+/* Pages are written where they are: a step frees no pool that it has copied. What the device frees it keeps. Each step
+ * is waited for, since a GPU copies what the step before still reads. Of devices that tell their memory. */
 static void in_place(void **state)
 {
     enum { TOKENS = 8192 };
@@ -480,13 +480,13 @@ static void in_place(void **state)
     qn_sequence *many = qn_test_sequence(e), *few = qn_test_sequence(e);
     qn_feed feed = {many, ids, TOKENS, QN_LOGITS_NONE};
     qn_test_ok(qn_engine_step(e, 1, &feed, NULL, NULL, NULL));
-    feed = (qn_feed){few, ids, 1, QN_LOGITS_NONE}; /* which may make the pool grow */
-    qn_test_ok(qn_engine_step(e, 1, &feed, NULL, NULL, NULL));
+    feed = (qn_feed){few, ids, 1, QN_LOGITS_LAST}; /* which may make the pool grow */
+    qn_test_ok(qn_engine_step(e, 1, &feed, ignore, NULL, NULL));
     qn_device_clear_cache(e->device);
     qn_test_get_usage(&before);
     for (int i = 0; i < 40; i++) {
-        feed = (qn_feed){few, ids + i, 1, QN_LOGITS_NONE};
-        qn_test_ok(qn_engine_step(e, 1, &feed, NULL, NULL, NULL));
+        feed = (qn_feed){few, ids + i, 1, QN_LOGITS_LAST};
+        qn_test_ok(qn_engine_step(e, 1, &feed, ignore, NULL, NULL));
     }
     qn_test_get_usage(&after);
     print_message("pool of %zu bytes: %zu held before, %zu after, %zu freed\n", pool, before.active_bytes,
