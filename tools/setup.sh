@@ -217,6 +217,29 @@ need_transformers() {
     QUERN_TRANSFORMERS=$folder/bin/python
 }
 
+# need_converter: llama.cpp's converter of models, out of the source of llama-cpp-python, into the cache folder, and a Python that has
+# what it needs (need_transformers); QUERN_LLAMA_CPP names it.
+need_converter() {
+    local folder=${QUERN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/quern}/converter name=llama_cpp_python-0.3.36
+    local inside=$name/vendor/llama.cpp
+    need_transformers || return 1
+    [ -z "${QUERN_LLAMA_CPP-}" ] || return 0
+    [ -e "$folder/complete" ] || {
+        say "fetching llama.cpp's converter (the source of llama-cpp-python, 75 MB) into $folder"
+        rm -rf "$folder"
+        mkdir -p "$folder" &&
+            "$QUERN_TRANSFORMERS" -m pip download --quiet --no-deps --no-binary :all: -d "$folder" llama-cpp-python==0.3.36 >&2 &&
+            tar xzf "$folder/$name.tar.gz" -C "$folder" --strip-components=3 "$inside/convert_hf_to_gguf.py" "$inside/conversion" \
+                "$inside/gguf-py" >&2 && rm "$folder/$name.tar.gz" && touch "$folder/complete" || {
+            rm -rf "$folder"
+            say "it could not be fetched (no index): GGUF files of encoders are left out"
+            echo "0 passed, 0 failed, 1 skipped"
+            return 1
+        }
+    }
+    QUERN_LLAMA_CPP=$folder
+}
+
 # need_client: the official client of OpenAI's API, for the tests of the server, the package gguf, for those of files written, and
 # huggingface_hub, for those of models by name, into the cache folder (nothing of Python's own is changed). The Python is the one that tests/run takes.
 need_client() {

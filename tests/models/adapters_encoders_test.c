@@ -135,9 +135,12 @@ static void refused(void **state)
     json_decref(all);
 }
 
+/* Of GGUF files where these were made (make test-encoders-gguf). */
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(safetensors), cmocka_unit_test(gguf),
-                                       cmocka_unit_test(refused)};
-    return cmocka_run_group_tests_name("adapters on encoders", tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(safetensors)},
+                            of_gguf[] = {cmocka_unit_test(gguf), cmocka_unit_test(refused)};
+    const int failed = cmocka_run_group_tests_name("adapters on encoders", tests, NULL, NULL);
+    if (failed || !qn_test_fixture("gguf/xlm_roberta_reranker.gguf")) return failed;
+    return cmocka_run_group_tests_name("adapters on encoders in GGUF", of_gguf, NULL, NULL);
 }

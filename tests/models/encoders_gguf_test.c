@@ -1,6 +1,6 @@
 /* Encoders as files that llama.cpp's converter makes of the fixtures: the same hidden states, vectors and scores; forms
- * that other converters write; what is refused. The files are too large for tests/golden: tools/gguf_golden.py makes
- * gguf/KIND.gguf in the folder of fixtures (f16, EmbeddingGemma f32 with its dense modules). */
+ * that other converters write; what is refused. The files are too large for tests/golden: make
+ * test-encoders-gguf makes them and runs this. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>

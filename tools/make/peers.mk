@@ -24,6 +24,14 @@ test-clients: all
 test-llama-server: SHELL := bash
 test-llama-server: all
 	$(Q). tools/setup.sh; need_llama_server || exit 0; tests/llama_server/run $(B)/quern
+# Encoders as GGUF files that llama.cpp's converter makes of the fixtures: fetches it and installs transformers at the first run
+# (gigabytes).
+test-encoders-gguf: SHELL := bash
+test-encoders-gguf: $(CONVERTED_TESTS) $(B)/tests/models/adapters_encoders_test
+	$(Q). tools/setup.sh; need_converter || exit 0; \
+	  "$$QUERN_TRANSFORMERS" tools/encoder_files.py "$$QUERN_LLAMA_CPP" "$${QUERN_FIXTURES:-../shared/fixtures}" $(B)/encoders && \
+	  QUERN_FIXTURES=$(B)/encoders tests/run $^
+
 # Random walks through constraints, WALKS of each of SCHEMAS schemas: every finished text must be valid by our validator and by
 # PyPI's jsonschema, which is installed at the first run.
 WALKS ?= 100
