@@ -37,7 +37,8 @@ typedef struct {
     qn_kv_rows k, v;
     int is_loose; /* rows of f32 that are not aligned to 16 bytes */
     int n_heads, kv_heads, shared;
-    int64_t window, chunk, first, past;
+    int64_t window, first, past;
+    uint32_t chunk; /* UINT32_MAX: all is one. A remainder of 64 bits spills registers */
     int whole;
     float factor, cap; /* of queries; of tanh, 0: none. In units of log2 */
     const float *sinks;
@@ -76,13 +77,10 @@ static __device__ __forceinline__ qn_seen qn_sight(const qn_cuda_attention &a, i
 {
     int64_t position = row - begin;
     if (a.blocks) position = a.positions[row] - (int64_t)a.blocks[sequence * a.table_row] * QN_PAGE_TOKENS;
-    qn_seen s = {0, position + 1};
+    const int own = (int)position - (int)((uint32_t)a.positions[row] % a.chunk);
+    qn_seen s = {own > 0 ? own : 0, position + 1};
     if (a.whole) s.hi = position + (end - row);
-    if (a.window && position >= a.window) s.lo = position - a.window + 1;
-    if (a.chunk) {
-        const int64_t own = position - a.positions[row] % a.chunk;
-        if (own > s.lo) s.lo = own;
-    }
+    if (a.window && position - s.lo >= a.window) s.lo = position - a.window + 1;
     return s;
 }
 

@@ -109,10 +109,11 @@ typedef struct {
     int n_rows, n_keys, head, kv;
 } place;
 
+/* Of rows behind the last one, any answer will do. */
 static __device__ __forceinline__ int sees(const gradient &a, int64_t row, int64_t key)
 {
     return (a.whole || key <= row) && (!a.window || key > row - a.window) &&
-           (!a.chunk || row - key <= a.positions[row] % a.chunk);
+           (!a.chunk || (row < a.n_rows && row - key <= a.positions[row] % a.chunk));
 }
 
 static __device__ __forceinline__ matrix rows_of(const float *x, int64_t stride, int64_t row, int n, int head,
