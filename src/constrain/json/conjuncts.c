@@ -259,6 +259,7 @@ static qn_status array_is_possible(qn_compiler *k, int32_t array, int *out)
     if (a.due) QN_TRY(array_meets_due(k, &a, out));
     if (!*out) return QN_OK;
     *out = 0;
+    if (a.counted && a.counted_max >= 0 && a.counted_max < a.counted_min) return QN_OK;
     for (int64_t i = 0; i < a.min || (a.counted && counted < a.counted_min); i++) {
         int64_t slot = i < a.n_prefix ? i : a.n_prefix;
         if (a.max >= 0 && i >= a.max) return QN_OK;
