@@ -290,7 +290,7 @@ static void prefix_comes_back(void **state)
         assert_true(n > 90);
         assert_true(generate(b, ids, N_IDS, got) < 10);
         assert_memory_equal(got, expected, sizeof got);
-        /* Under a salt that nobody used nothing is known, and that can be saved too. */
+        /* An unused salt has nothing saved under it. Saving that works too. */
         ok(qn_model_forget_prefix(b, ids, N_IDS, &salted, &n));
         assert_int_equal(n, 0);
         ok(qn_model_save_prefix(a, ids, 100, &salted, path, &n));
