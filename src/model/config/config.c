@@ -7,6 +7,7 @@
 #include "model/config/blocks/altup_config.h"
 #include "model/config/blocks/encoder_config.h"
 #include "model/config/blocks/experts_config.h"
+#include "model/config/blocks/index_config.h"
 #include "model/config/blocks/latent_config.h"
 #include "model/config/blocks/xielu_config.h"
 #include "model/config/families.h"
@@ -645,6 +646,7 @@ static qn_status read_all(reader *r, qn_model_config *c)
     QN_TRY(qn_encoder_config_read(r->src, r->family, &r->fields, r->root, c));
     QN_TRY(qn_layer_config_read(r->src, r->family, &r->fields, r->rope, r->notes, c));
     qn_encoder_config_finish(r->family, c);
+    QN_TRY(qn_index_config_read(&r->fields, r->family, c));
     QN_TRY(qn_xielu_config_read(r->src, c));
     if (r->family->altup) QN_TRY(qn_altup_config_read(&r->fields, c));
     QN_TRY(qn_experts_config_read(r->family, &r->fields, c));

@@ -77,7 +77,9 @@ typedef struct {
     int64_t num_key_value_heads; /* divides num_attention_heads */
     int64_t head_dim;            /* of queries and keys */
     int64_t v_head_dim;          /* of values: the same but for LATENT */
-    int value_is_key;            /* 1: values are the keys before their norm and rotation; no projection */
+    int indexed; /* 1: a row attends to the blocks of positions that an index chooses, and to its tail */
+    int64_t index_layer; /* where indexed: whose choice it takes, its own or that of a layer before */
+    int value_is_key;    /* 1: values are the keys before their norm and rotation; no projection */
     int64_t intermediate_size;
     qn_xielu xielu;         /* where hidden_act is XIELU */
     int beside_state_space; /* 1: a state space reads the same rows as attention, and what both give is added */
@@ -200,6 +202,25 @@ typedef struct {
     float norm_eps; /* of the norms of latents, whatever rms_norm_eps is */
 } qn_latent_config;
 
+/* Attention over chosen blocks. Each index_kpool positions from a sequence's first on are a block. Of a block that a
+ * row sees as a whole the index keeps one key of index_head_dim numbers, pooled of those of its positions. A row
+ * scores it by the sum over index_n_heads queries of relu(q . key / sqrt(index_head_dim)), and attends to the
+ * positions of its index_topk / index_kpool best blocks. See blocks/index.c. */
+typedef enum {
+    QN_INDEX_NONE,
+    QN_INDEX_MEAN, /* the mean of the keys, then normed (RMS) and rotated as the block's first position is */
+    QN_INDEX_GATED /* keys are normed (with mean and bias) before; each channel's sum is weighted by a softmax over the
+                      block of a product of the layer's input plus a number of the place in the block. Nothing is
+                      rotated, and heads are weighted by a product of the layer's input times index_n_heads^-0.5 */
+} qn_index_pool;
+typedef struct {
+    qn_index_pool pool; /* NONE: no layer is indexed */
+    int64_t index_n_heads, index_head_dim;
+    int64_t index_kpool, index_topk; /* the latter a multiple of the former */
+    int no_tail; /* 1: a row does not see the positions behind the last whole block, itself among them, and where it
+                    chose nothing it gathers 0 */
+} qn_index_config;
+
 /* Encoders: each row sees the rows behind it too, nothing is kept between steps, and there is no next token. Zero
  * for other models. */
 typedef struct {
@@ -303,6 +324,7 @@ typedef struct {
     int64_t
         num_nextn_predict_layers; /* layers behind the others in the files, for drafts, that are left out */
     qn_latent_config latent;      /* of layers whose mixer is LATENT, likewise */
+    qn_index_config index;        /* of layers that are indexed; likewise */
     qn_delta_config delta;        /* of layers whose mixer is DELTA; zero when there is none */
     qn_state_space_config state_space; /* of layers that have one; likewise */
     qn_short_conv_config short_conv;   /* of layers whose mixer is SHORT_CONV; likewise */

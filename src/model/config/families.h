@@ -215,7 +215,10 @@ typedef struct qn_family {
     int said_post_norm_eps;                 /* post_norm_eps */
     int scales_scores;                      /* scores are multiplied by qk_scale_factor too */
     int rope_thetas; /* layer_rope_theta is 0 for layers without RoPE; without it, of each fourth from the last back */
-    int latent;          /* all layers attend over latents */
+    int latent; /* all layers attend over latents */
+    qn_index_pool
+        index; /* all attention layers are indexed so: index_n_heads, index_head_dim, index_kpool, index_topk,
+                            index_kpool_always_select_tail, indexer_types (blocks/index_config.h) */
     int gated_attention; /* attn_output_gate, where the files do not say */
     /* mrope_section says which pairs turn by which of three positions; these, where it is absent. 0: one turns all. */
     int64_t sectioned_rope[QN_ROPE_SECTIONS];

@@ -69,13 +69,21 @@ typedef enum {
     QN_WEIGHT_LATENT_K_B,       /* [num_attention_heads, kv_lora_rank, qk_nope_head_dim]; these two are one in
                                    files: [heads * (qk_nope_head_dim + v_head_dim), kv_lora_rank] */
     QN_WEIGHT_LATENT_V_B,       /* [num_attention_heads, v_head_dim, kv_lora_rank] */
-    QN_WEIGHT_DELTA_QKV,  /* [2 nk dk + nv dv, H]; the gated delta net, with nk key heads of dk and nv value
+    QN_WEIGHT_INDEX_Q, /* [n d, H], with latents [n d, q_lora_rank]; of an index of n heads of d dimensions */
+    QN_WEIGHT_INDEX_K, /* [d, H] */
+    QN_WEIGHT_INDEX_Q_NORM,      /* [d]; of QN_INDEX_MEAN */
+    QN_WEIGHT_INDEX_K_NORM,      /* [d] */
+    QN_WEIGHT_INDEX_K_NORM_BIAS, /* [d]; from here of QN_INDEX_GATED */
+    QN_WEIGHT_INDEX_HEADS,       /* [n, H]: weights of heads */
+    QN_WEIGHT_INDEX_GATE,        /* [d, H]: weights of a block's positions */
+    QN_WEIGHT_INDEX_PLACES, /* [index_kpool, d] in files, one dimension here: the same by place in the block */
+    QN_WEIGHT_DELTA_QKV,    /* [2 nk dk + nv dv, H]; the gated delta net, with nk key heads of dk and nv value
                              heads of dv dimensions */
-    QN_WEIGHT_DELTA_Z,    /* [nv dv, H] */
-    QN_WEIGHT_DELTA_A,    /* [nv, H] */
-    QN_WEIGHT_DELTA_B,    /* [nv, H] */
-    QN_WEIGHT_DELTA_QKVZ, /* [2 nk dk + 2 nv dv, H]: those of one key head in a row */
-    QN_WEIGHT_DELTA_BA,   /* [2 nv, H], likewise */
+    QN_WEIGHT_DELTA_Z,      /* [nv dv, H] */
+    QN_WEIGHT_DELTA_A,      /* [nv, H] */
+    QN_WEIGHT_DELTA_B,      /* [nv, H] */
+    QN_WEIGHT_DELTA_QKVZ,   /* [2 nk dk + 2 nv dv, H]: those of one key head in a row */
+    QN_WEIGHT_DELTA_BA,     /* [2 nv, H], likewise */
     QN_WEIGHT_CONV,   /* [channels, 1, kernel] in files, one dimension here: of the causal convolution of a
                              recurrent layer; of the delta net's 2 nk dk + nv dv channels */
     QN_WEIGHT_CONV_Q, /* [nv dv, 1, kernel], likewise: of queries, keys and values apart */

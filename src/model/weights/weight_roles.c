@@ -48,6 +48,11 @@ typedef enum {
     DIM_TYPES,
     DIM_OUTPUT,
     DIM_LABELS,
+    DIM_INDEX_Q,
+    DIM_INDEX_FROM,
+    DIM_INDEX_HEADS,
+    DIM_INDEX_D,
+    DIM_INDEX_PLACES,
 } dim;
 
 /* When a tensor must be there. The norms are there by the config alone; a bias that is in the file is taken
@@ -115,7 +120,10 @@ typedef enum {
     IF_SHARED,
     IF_SHARED_MLP_GATE,
     IF_SHARED_GATE,
-    IF_SINKS
+    IF_SINKS,
+    IF_INDEX,
+    IF_INDEX_MEAN,
+    IF_INDEX_GATED
 } need;
 
 static const struct {
@@ -201,6 +209,14 @@ static const struct {
     [QN_WEIGHT_LATENT_KV_A_NORM] = {{DIM_KV_RANK}, IF_LATENT, 0},
     [QN_WEIGHT_LATENT_K_B] = {{DIM_HEADS, DIM_KV_RANK, DIM_NOPE}, IF_LATENT, 0},
     [QN_WEIGHT_LATENT_V_B] = {{DIM_HEADS, DIM_VD, DIM_KV_RANK}, IF_LATENT, 0},
+    [QN_WEIGHT_INDEX_Q] = {{DIM_INDEX_Q, DIM_INDEX_FROM}, IF_INDEX, 0},
+    [QN_WEIGHT_INDEX_K] = {{DIM_INDEX_D, DIM_H}, IF_INDEX, 0},
+    [QN_WEIGHT_INDEX_Q_NORM] = {{DIM_INDEX_D}, IF_INDEX_MEAN, 0},
+    [QN_WEIGHT_INDEX_K_NORM] = {{DIM_INDEX_D}, IF_INDEX, 0},
+    [QN_WEIGHT_INDEX_K_NORM_BIAS] = {{DIM_INDEX_D}, IF_INDEX_GATED, 0},
+    [QN_WEIGHT_INDEX_HEADS] = {{DIM_INDEX_HEADS, DIM_H}, IF_INDEX_GATED, 0},
+    [QN_WEIGHT_INDEX_GATE] = {{DIM_INDEX_D, DIM_H}, IF_INDEX_GATED, 0},
+    [QN_WEIGHT_INDEX_PLACES] = {{DIM_INDEX_PLACES, DIM_INDEX_D}, IF_INDEX_GATED, 0},
     [QN_WEIGHT_DELTA_QKV] = {{DIM_CHANNELS, DIM_H}, IF_DELTA_SPLIT, 0},
     [QN_WEIGHT_DELTA_Z] = {{DIM_NV_DV, DIM_H}, IF_DELTA_SPLIT, 0},
     [QN_WEIGHT_DELTA_A] = {{DIM_NV, DIM_H}, IF_DELTA_SPLIT, 0},
@@ -363,6 +379,16 @@ static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim 
         return c->encoder.embedding_dim;
     case DIM_LABELS:
         return c->encoder.num_labels;
+    case DIM_INDEX_Q:
+        return c->index.index_n_heads * c->index.index_head_dim;
+    case DIM_INDEX_FROM:
+        return l->mixer == QN_MIXER_LATENT && latent->q_lora_rank ? latent->q_lora_rank : c->hidden_size;
+    case DIM_INDEX_HEADS:
+        return c->index.index_n_heads;
+    case DIM_INDEX_D:
+        return c->index.index_head_dim;
+    case DIM_INDEX_PLACES:
+        return c->index.index_kpool;
     default:
         return 0;
     }
@@ -427,6 +453,12 @@ static int is_of_value(qn_weight_role role)
     return role == QN_WEIGHT_V || role == QN_WEIGHT_V_BIAS;
 }
 
+static int is_of_index(qn_weight_role role)
+{
+    return roles[role].need == IF_INDEX || roles[role].need == IF_INDEX_MEAN ||
+           roles[role].need == IF_INDEX_GATED;
+}
+
 /* 1: the layer has the block before or behind which the norm stands. */
 static int has_block(const qn_layer_config *l, unsigned norm)
 {
@@ -445,8 +477,10 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
     const qn_layer_config *l = &c->layers[layer];
     const int attends = l->mixer == QN_MIXER_ATTENTION, latent = l->mixer == QN_MIXER_LATENT,
               recurs = l->mixer == QN_MIXER_DELTA, convolves = l->mixer == QN_MIXER_SHORT_CONV,
-              has_state_space = qn_layer_has_state_space(l), by_channel = l->mixer == QN_MIXER_CHANNEL_DELTA;
+              has_state_space = qn_layer_has_state_space(l), by_channel = l->mixer == QN_MIXER_CHANNEL_DELTA,
+              has_index = l->indexed && l->index_layer == layer;
     if (l->kv_layer != layer && (is_of_key(role) || is_of_value(role))) return QN_WEIGHT_UNUSED;
+    if (l->indexed && l->index_layer != layer && is_of_index(role)) return QN_WEIGHT_UNUSED;
     if (l->value_is_key && is_of_value(role)) return QN_WEIGHT_NEVER;
     switch (roles[role].need) {
     case ALWAYS:
@@ -573,6 +607,12 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
         return strictly(l->has_experts && c->experts.shared_gate);
     case IF_SINKS:
         return strictly(attends && c->attention_sinks);
+    case IF_INDEX:
+        return strictly(has_index);
+    case IF_INDEX_MEAN:
+        return strictly(has_index && c->index.pool == QN_INDEX_MEAN);
+    case IF_INDEX_GATED:
+        return strictly(has_index && c->index.pool == QN_INDEX_GATED);
     case IF_LAYER_INPUT_TABLE:
         return strictly(c->vocab_size_per_layer_input > 0);
     case IF_LAYER_INPUT:

@@ -295,7 +295,7 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
     if (role == QN_WEIGHT_DELTA_A_LOG && v->n_dims > 1 && v->n_elements == shape[0])
         QN_TRY(show_as(w, 1, &v));
     QN_TRY(check_view(v, shape, n_dims));
-    if (qn_weight_taps(c, layer, role)) QN_TRY(show_as(w, 1, &v));
+    if (qn_weight_taps(c, layer, role) || role == QN_WEIGHT_INDEX_PLACES) QN_TRY(show_as(w, 1, &v));
     if (is_of_heads(role) && n_dims == 2) QN_TRY(show_heads(c, w, role, &v));
     if (is_of_heads(role) && n_dims == 3) QN_TRY(show_matrices(w, &v));
     *out = v;

@@ -32,9 +32,10 @@ typedef struct {
 } qn_rope_section;
 enum { QN_ROPE_SECTIONS_MAX = 4 };
 qn_array *qn_block_rope_table(qn_scope *s, int n, const qn_rope_section *sections, float factor);
-/* Keys and values that the last layer of a layer group made: what a layer reads that has none of its own. */
+/* Keys and values that the last layer of a layer group made: what a layer reads that has none of its own. chosen:
+ * likewise the blocks that its index chose. */
 typedef struct {
-    qn_array *k, *v;
+    qn_array *k, *v, *chosen;
 } qn_block_kv;
 /* What the rows' positions make of queries and keys of a layer: cosines and sines of its rope set, NULL where it
  * has none; what queries are multiplied by, [R, 1, 1], NULL: nothing. */
@@ -49,6 +50,12 @@ qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, cons
  * says. group: the layer's. sinks: NULL if the model has none. */
 qn_array *qn_block_attend(qn_scope *s, const qn_forward *f, const qn_params_attend *p, int group, qn_array *q,
                           qn_array *k, qn_array *v, qn_array *sinks);
+/* The blocks that rows of a layer with an index of its own attend to, [R, index_topk / index_kpool] i32: rising
+ * numbers, -1 behind the last where there are fewer. x [R, hidden_size]: what the layer reads. q: what its index
+ * queries are made of, x itself or the latent of the layer's queries [R, q_lora_rank]. at: as of its attention. Keys of
+ * the index go to pages of its own group, and the rows of a block that is not whole to the layer's slot. */
+qn_array *qn_block_index(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *q,
+                         const qn_block_positions *at, int64_t layer);
 /* Attention over latents: config.h's qn_latent_config. */
 qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *x,
                                     const qn_block_positions *at, int64_t layer);
