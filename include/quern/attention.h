@@ -56,7 +56,7 @@ typedef struct qn_attention_snapshot {
     const int32_t *ids;               /* [seq_len]: the prompt, images in it expanded */
     const qn_attention_layer *layers; /* [n_layers] */
     /* [n_layers + 1], each [seq_len, hidden_size]: 0 after the (scaled) embedding, n after n layers; the last
-     * is after the final norm. NULL: not wanted */
+     * is after the final norm. Of models with hyper-connections the mean of the streams. NULL: not wanted */
     const float *const *hidden;
     size_t size_bytes;                                       /* of all of it, as it is counted */
     void (*release)(struct qn_attention_snapshot *snapshot); /* of the backend; qn_attention_snapshot_free */

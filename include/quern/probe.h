@@ -70,9 +70,9 @@ typedef struct {
 
 typedef struct {
     qn_probe_rows rows;
-    int64_t layer; /* 0: the embedding, scaled; n: the output of layer n, counted from 1 */
-    int64_t hidden_size;
-    const float *hidden; /* [n_rows, hidden_size]: the residual stream */
+    int64_t layer;       /* 0: the embedding, scaled; n: the output of layer n, counted from 1 */
+    int64_t hidden_size; /* of all streams together where a model has hyper-connections */
+    const float *hidden; /* [n_rows, hidden_size]: the residual stream, or the streams beside each other */
 } qn_probe_layer;
 
 /* Queries and keys as attention uses them: after their norms and RoPE. In a layer of latent attention keys

@@ -119,7 +119,7 @@ static void compare_hidden(states *s, int64_t layer, const float *data, int64_t 
 {
     const qn_tensor_view *v = find(s, "hidden", layer);
     qn_tensor_view active; /* of streams [streams, 1, L, hidden_size] */
-    if (v && v->n_dims == 4) {
+    if (v && v->n_dims == 4 && s->config->altup_num_inputs) {
         active = *v;
         active.n_elements /= v->shape[0];
         active.data = (const float *)v->data + s->config->altup_active_idx * active.n_elements;
@@ -127,7 +127,9 @@ static void compare_hidden(states *s, int64_t layer, const float *data, int64_t 
     }
     if (!v) return;
     const int is_projected = layer == s->config->num_hidden_layers && s->config->encoder.embedding_dim;
-    const int64_t width = is_projected ? s->config->encoder.embedding_dim : s->config->hidden_size;
+    const int64_t streams =
+        layer < s->config->num_hidden_layers && s->config->hyper.hc_count ? s->config->hyper.hc_count : 1;
+    const int64_t width = is_projected ? s->config->encoder.embedding_dim : streams * s->config->hidden_size;
     note_tensor(s, v, &s->errors.hidden, compare_rows(v, data, first, rows, 1, width));
     s->errors.n_hidden += first == 0;
 }
@@ -143,11 +145,13 @@ static void see_layer(states *s, int64_t layer, const char *what, const float *d
         l->rope == QN_ROPE_NONE && l->mixer != QN_MIXER_LATENT && !is_normed && !s->config->attention_bias;
     const int is_scaled = s->config->query_scale_beta != 0;
     int64_t heads = shape->dim[1], dim = shape->n == 3 ? shape->dim[2] : l->head_dim;
-    if (shape->n == 2) heads /= dim;
+    if (shape->n == 2 && dim) heads /= dim; /* layers that recur may have no head_dim */
     if (strcmp(what, plain && !is_scaled ? "q" : "queries") == 0)
         keep(&s->queries[layer], data, s->first, rows, heads, dim);
     /* Of a latent the reference shows the part that is not rotated. */
-    int is_latent = l->mixer == QN_MIXER_LATENT && strcmp(what, "latent") == 0;
+    const int is_all_latent = l->mixer == QN_MIXER_LATENT && !s->config->latent.qk_rope_head_dim;
+    int is_latent = l->mixer == QN_MIXER_LATENT && strcmp(what, is_all_latent ? "keys" : "latent") == 0;
+    if (is_all_latent && is_latent) keep(&s->keys[layer], data, s->first, rows, heads, dim);
     if (!is_latent && strcmp(what, plain ? "k" : "keys") != 0) return;
     if (!is_latent) keep(&s->keys[layer], data, s->first, rows, heads, dim);
     if (!is_latent && l->mixer == QN_MIXER_LATENT) return;

@@ -255,13 +255,19 @@ static void see_attention(taking *t, const qn_probe_view *view, int64_t layer, i
     p->n_rows += n_rows;
 }
 
+/* Of several streams beside each other their mean. */
 static void see_hidden(const taking *t, const qn_probe_view *view, int64_t layer, int64_t n_rows)
 {
-    const int64_t width = t->engine->config.hidden_size;
+    const qn_model_config *c = &t->engine->config;
+    const int64_t width = c->hidden_size, n = c->hyper.hc_count ? c->hyper.hc_count : 1;
     const float *x = view->out;
-    for (int64_t r = 0; r < n_rows; r++)
-        memcpy(t->hidden[layer] + t->engine->rows.positions[r] * width, x + r * width,
-               (size_t)width * sizeof *x);
+    for (int64_t r = 0; r < n_rows; r++, x += n * width) {
+        float *to = t->hidden[layer] + t->engine->rows.positions[r] * width;
+        memcpy(to, x, (size_t)width * sizeof *x);
+        for (int64_t i = 1; i < n; i++)
+            for (int64_t d = 0; d < width; d++) to[d] += x[i * width + d];
+        for (int64_t d = 0; n > 1 && d < width; d++) to[d] /= (float)n;
+    }
 }
 
 static void see(void *user, const qn_probe_view *view)

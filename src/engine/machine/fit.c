@@ -195,8 +195,9 @@ qn_status qn_engine_check_fit(qn_engine *e, const qn_weights *weights, size_t we
             "device %s: the model cannot be divided behind its first %lld layers: %s. gpu_layers may "
             "be all or none",
             e->device->ops->name, (long long)wish,
-            e->config.altup_num_inputs ? "it has several streams, and one alone can cross to the CPU"
-                                       : "later ones read keys and values of the first one");
+            e->config.altup_num_inputs || e->config.hyper.hc_count
+                ? "it has several streams, and one alone can cross to the CPU"
+                : "later ones read keys and values of the first one");
     QN_TRY(measure(&f, border, weights_bytes));
     *n_layers = border;
     if (needed(&f) <= f.room) return QN_OK;

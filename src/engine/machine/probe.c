@@ -97,7 +97,8 @@ int qn_probes_want_steps(const qn_probes *p)
 
 static void see_hidden(qn_probes *p, const qn_probe_rows *rows, const qn_probe_view *view, int64_t layer)
 {
-    const qn_probe_layer l = {*rows, layer, view->step->out.shape.dim[1], view->out};
+    const qn_shape *shape = &view->step->out.shape; /* [R, hidden_size], or [R, streams, hidden_size] */
+    const qn_probe_layer l = {*rows, layer, shape->dim[1] * (shape->n == 3 ? shape->dim[2] : 1), view->out};
     qn_probes_emit(p, &(qn_probe_event){.point = QN_PROBE_LAYER, .layer = &l});
 }
 

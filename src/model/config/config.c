@@ -7,6 +7,7 @@
 #include "model/config/blocks/altup_config.h"
 #include "model/config/blocks/encoder_config.h"
 #include "model/config/blocks/experts_config.h"
+#include "model/config/blocks/hyper_config.h"
 #include "model/config/blocks/index_config.h"
 #include "model/config/blocks/latent_config.h"
 #include "model/config/blocks/xielu_config.h"
@@ -339,6 +340,10 @@ static qn_status read_hidden_act(const reader *r, qn_model_config *c)
     for (const char *const *k = r->family->hidden_act_keys; *k && !name; k++)
         QN_TRY(qn_fields_string(&r->fields, key = *k, &name, NULL));
     if (!name) return QN_OK;
+    if (r->family->mlp_limit && strcmp(name, "silu") != 0)
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "%s: %s is \"%.40s\", which is not supported for this family (known: silu)",
+                       r->fields.file, qn_fields_label(&r->fields, key, label, sizeof label), name);
     if (r->family->gelu_is_tanh && strcmp(name, "gelu") == 0) name = "gelu_pytorch_tanh";
     for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++)
         if (strcmp(acts[i].name, name) == 0) {
@@ -457,6 +462,11 @@ static qn_status read_attention(const reader *r, qn_model_config *c)
     }
     if (r->family->gated_attention) QN_TRY(qn_fields_bool(f, "attn_output_gate", &c->attn_output_gate, NULL));
     if (r->family->head_gate) QN_TRY(qn_fields_bool(f, "use_attention_gate", &c->attn_head_gate, NULL));
+    if (r->family->mlp_limit) {
+        double limit = 0;
+        QN_TRY(qn_fields_number(f, "swiglu_limit", 1e-3, 1e9, &limit, NULL));
+        c->mlp_limit = (float)limit;
+    }
     int sandwiched = 1;
     if (r->family->sandwich_norm) QN_TRY(qn_fields_bool(f, "use_sandwich_norm", &sandwiched, NULL));
     if (!sandwiched) c->norms &= ~(unsigned)(QN_NORM_POST_ATTN | QN_NORM_POST_FFN);
@@ -649,6 +659,7 @@ static qn_status read_all(reader *r, qn_model_config *c)
     QN_TRY(qn_index_config_read(&r->fields, r->family, c));
     QN_TRY(qn_xielu_config_read(r->src, c));
     if (r->family->altup) QN_TRY(qn_altup_config_read(&r->fields, c));
+    QN_TRY(qn_hyper_config_read(r->family, &r->fields, c));
     QN_TRY(qn_experts_config_read(r->family, &r->fields, c));
     QN_TRY(read_vision(r, c));
     QN_TRY(read_tie(r, c));

@@ -167,6 +167,9 @@ typedef struct {
     int64_t linear_num_key_heads, linear_num_value_heads; /* the latter a multiple of the former */
     int64_t linear_key_head_dim, linear_value_head_dim;
     int64_t linear_conv_kernel_dim; /* rows that the convolution before sees */
+    /* < 0: what a channel forgets is held: g = lower_bound * sigmoid(exp(A_log) (f + dt_bias)); 0: see
+     * blocks/channel_delta.c. */
+    float lower_bound;
     int by_head; /* 1: two projections that hold all parts of one key head beside each other; 0: one for q, k
                     and v, and one each for z, a and b */
 } qn_delta_config;
@@ -240,7 +243,18 @@ typedef struct {
     qn_classify_act classify_act;
 } qn_encoder_config;
 
-enum { QN_ALTUP_INPUTS_MAX = 8 };
+/* Hyper-connections: the residual stream is hc_count streams side by side. Before a block they become the one row that it
+ * reads; behind it the streams are mixed, and each gets its share of what the block gives. See blocks/hyper.c.
+ * SINKHORN: what mixes them has rows and columns of sum 1, to which hc_sinkhorn_iters turns of scaling lead. */
+typedef enum { QN_HYPER_NONE, QN_HYPER_SINKHORN } qn_hyper_kind;
+typedef struct {
+    qn_hyper_kind kind;
+    int64_t hc_count; /* 0: one stream without any of this */
+    int64_t hc_sinkhorn_iters;
+    float hc_eps;
+} qn_hyper_config;
+
+enum { QN_ALTUP_INPUTS_MAX = 8, QN_HYPER_STREAMS_MAX = 8 };
 enum { QN_ROPE_SETS = 2, QN_STOP_IDS_MAX = 32 };
 
 struct qn_family;
@@ -269,6 +283,8 @@ typedef struct {
     int parallel_blocks; /* 1: attention and the feed-forward block both read what the norm before attention gives,
                             and both are added to the stream */
     int plain_mlp;       /* 1: MLPs are act(x up) down, without a gate */
+    /* > 0: of every MLP and expert the gate is at most this before its activation, and up is within it. */
+    float mlp_limit;
     qn_qk_norm qk_norm;
     int qk_norm_after_rope; /* 1: queries and keys are normed when they have been rotated */
     int qk_norm_with_rope;  /* 1: in layers with RoPE alone */
@@ -297,6 +313,7 @@ typedef struct {
     int altup_correct_scale;
     int64_t
         laurel_rank; /* > 0: beside attention a product of that rank reads the same rows: qn_block_laurel */
+    qn_hyper_config hyper;
     float residual_scale;                                  /* multiplies what a block adds to the stream */
     float logits_scale;                                    /* multiplies logits, before their soft cap */
     float embedding_scale;                                 /* multiplies embedding rows; 1: none */

@@ -27,7 +27,8 @@ typedef enum {
     QN_DELTA_NEVER,
     QN_DELTA_SPLIT,      /* in_proj_qkv, in_proj_z, in_proj_a, in_proj_b */
     QN_DELTA_BY_CHANNEL, /* Kimi delta attention: linear_attn_config, else linear_num_heads, linear_head_dim */
-    QN_DELTA_BY_HEAD     /* in_proj_qkvz, in_proj_ba, key head by key head */
+    QN_DELTA_BY_CHANNEL_HELD, /* the same, with linear_lower_bound */
+    QN_DELTA_BY_HEAD          /* in_proj_qkvz, in_proj_ba, key head by key head */
 } qn_delta_rule;
 
 /* Whether the output projection of attention has a bias. */
@@ -197,6 +198,7 @@ typedef struct qn_family {
     qn_delta_rule delta;
     qn_mixer recurrent;  /* of layers that recur; ATTENTION: none does. DELTA where delta says how */
     qn_recur_rule recur; /* where a layer may recur */
+    qn_hyper_kind hyper; /* hc_mult and its like */
     int altup; /* altup_*, laurel_rank, activation_sparsity_pattern; intermediate_size may be a list */
     int counted_layers; /* num_hidden_layers is the length of the list of layers, whatever the files say */
     int single_blocks;  /* a layer mixes positions or has a feed-forward block, as the list of layers says */
@@ -219,6 +221,9 @@ typedef struct qn_family {
     qn_index_pool
         index; /* all attention layers are indexed so: index_n_heads, index_head_dim, index_kpool, index_topk,
                             index_kpool_always_select_tail, indexer_types (blocks/index_config.h) */
+    int mlp_limit;       /* swiglu_limit: the field of that name in qn_model_config */
+    int latent_norm_eps; /* norms of latents have rms_norm_eps */
+    int unrotated;       /* latents have no part that is rotated: qk_rope_head_dim is 0 */
     int gated_attention; /* attn_output_gate, where the files do not say */
     /* mrope_section says which pairs turn by which of three positions; these, where it is absent. 0: one turns all. */
     int64_t sectioned_rope[QN_ROPE_SECTIONS];

@@ -220,11 +220,31 @@ static qn_status read_channel_delta(const qn_fields *f, qn_delta_config *d)
     return QN_OK;
 }
 
+/* linear_lower_bound, null where there is none. gate_lower_bound of linear_attn_config, be it null, replaces it, and
+ * safe_gate makes it -5 where neither has a number. */
+static qn_status read_lower_bound(const qn_fields *f, qn_delta_config *d)
+{
+    static const char inner[] = "gate_lower_bound";
+    const double least = -1e6, most = -1e-6;
+    qn_fields own = {.path = ""};
+    double bound = 0;
+    int found = 0, has_bound = 0, is_safe = 1;
+    QN_TRY(qn_fields_number(f, "linear_lower_bound", least, most, &bound, &has_bound));
+    QN_TRY(qn_fields_object(f, "linear_attn_config", "linear_attn_config.", &own, &found));
+    if (found && qn_fields_get(&own, inner))
+        QN_TRY(qn_fields_number(&own, inner, least, most, &bound, &has_bound));
+    if (found) QN_TRY(qn_fields_bool(&own, "safe_gate", &is_safe, NULL));
+    d->lower_bound = has_bound ? (float)bound : found && is_safe ? -5.0f : 0;
+    return QN_OK;
+}
+
 static qn_status read_delta(const qn_fields *f, const qn_family *family, qn_delta_config *d)
 {
     enum { HEADS_MAX = 1 << 16, KERNEL_MAX = 1024 };
     char label[LABEL_MAX], other[LABEL_MAX];
-    if (family->delta == QN_DELTA_BY_CHANNEL) return read_channel_delta(f, d);
+    if (family->delta == QN_DELTA_BY_CHANNEL_HELD) QN_TRY(read_lower_bound(f, d));
+    if (family->delta == QN_DELTA_BY_CHANNEL || family->delta == QN_DELTA_BY_CHANNEL_HELD)
+        return read_channel_delta(f, d);
     QN_TRY(qn_fields_required_int(f, "linear_num_key_heads", 1, HEADS_MAX, &d->linear_num_key_heads));
     QN_TRY(qn_fields_required_int(f, "linear_num_value_heads", 1, HEADS_MAX, &d->linear_num_value_heads));
     QN_TRY(qn_fields_required_int(f, "linear_key_head_dim", 1, HEADS_MAX, &d->linear_key_head_dim));
@@ -370,6 +390,7 @@ static qn_status read_rope(const qn_fields *f, const qn_family *family, qn_model
     qn_fields params = {.file = f->file, .path = ""};
     json_t *absent = NULL, *merged = NULL, *meant = NULL;
     int found = 0;
+    if (family->latent && !c->latent.qk_rope_head_dim) return QN_OK; /* nothing is rotated */
     QN_TRY(qn_fields_object(f, "rope_parameters", "rope_parameters.", &params, &found));
     if (!found && family->rope_parameters && !f->gguf_architecture) {
         QN_TRY(qn_json_parse(f->file, family->rope_parameters, strlen(family->rope_parameters), &absent));

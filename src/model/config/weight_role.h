@@ -143,6 +143,13 @@ typedef enum {
     QN_WEIGHT_LAUREL_RIGHT,          /* [H, laurel_rank] */
     QN_WEIGHT_LAUREL_NORM,           /* [H] */
     QN_WEIGHT_LAYER_SCALE,           /* [1] */
+    QN_WEIGHT_HYPER_ATTN, /* [n (2 + n), n H]; hyper-connections of n streams around what mixes positions: shares
+                                   of streams in what is read and in what is given, then how streams are mixed */
+    QN_WEIGHT_HYPER_ATTN_BASE,  /* [n (2 + n)] */
+    QN_WEIGHT_HYPER_ATTN_SCALE, /* [3] of these three parts */
+    QN_WEIGHT_HYPER_FFN,        /* the same around the feed-forward block */
+    QN_WEIGHT_HYPER_FFN_BASE,
+    QN_WEIGHT_HYPER_FFN_SCALE,
     QN_WEIGHT_ROLE_COUNT
 } qn_weight_role;
 

@@ -29,9 +29,18 @@ static qn_array *feed_forward(qn_scope *s, const qn_forward *f, qn_array *x, int
     return l->has_experts ? qn_block_experts(s, f, x, i) : qn_block_mlp(s, f, x, i);
 }
 
-static qn_array *add_to_stream(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *h)
+/* What a block reads of the stream x, or of several. */
+static qn_array *read_stream(qn_scope *s, const qn_forward *f, qn_array *x, qn_hyper_place place, int64_t i,
+                             qn_block_streams *of)
 {
-    return qn_add(s, x, qn_scale(s, h, f->config->residual_scale));
+    return f->config->hyper.hc_count ? qn_block_hyper_read(s, f, x, place, i, of) : x;
+}
+
+static qn_array *add_to_stream(qn_scope *s, const qn_forward *f, qn_array *x, const qn_block_streams *of,
+                               qn_array *h)
+{
+    h = qn_scale(s, h, f->config->residual_scale);
+    return f->config->hyper.hc_count ? qn_block_hyper_write(s, f, of, h) : qn_add(s, x, h);
 }
 
 /* What the layer makes of its rows by looking at others. */
@@ -71,17 +80,20 @@ static qn_array *blocks(qn_scope *s, const qn_forward *f, qn_array *x, common *a
                                    is_unscaled ? NULL : all->query_scale};
     const qn_layer_config *l = &f->config->layers[i];
     qn_array *normed = x, *h;
+    qn_block_streams of = {NULL, NULL, NULL};
     if (l->mixer != QN_MIXER_NONE) {
-        normed = qn_block_norm(s, f, x, QN_WEIGHT_ATTN_NORM, i);
+        normed = read_stream(s, f, x, QN_HYPER_ATTN, i, &of);
+        normed = qn_block_norm(s, f, normed, QN_WEIGHT_ATTN_NORM, i);
         h = mixed(s, f, normed, &at, all, i);
-        x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));
+        x = add_to_stream(s, f, x, &of, qn_block_norm(s, f, h, QN_WEIGHT_POST_ATTN_NORM, i));
         x = qn_block_norm(s, f, x, QN_WEIGHT_SUM_ATTN_NORM, i);
     }
     if (f->config->laurel_rank > 0)
         x = qn_scale(s, qn_add(s, x, qn_block_laurel(s, f, normed, i)), 1 / sqrtf(2));
     if (l->has_mlp || l->has_experts) {
-        h = feed_forward(s, f, f->config->parallel_blocks ? normed : x, i);
-        x = add_to_stream(s, f, x, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
+        h = f->config->parallel_blocks ? normed : read_stream(s, f, x, QN_HYPER_FFN, i, &of);
+        h = feed_forward(s, f, h, i);
+        x = add_to_stream(s, f, x, &of, qn_block_norm(s, f, h, QN_WEIGHT_POST_FFN_NORM, i));
         x = qn_block_norm(s, f, x, QN_WEIGHT_SUM_FFN_NORM, i);
     }
     return x;
@@ -210,7 +222,7 @@ qn_array *qn_forward_embed(qn_scope *s, const qn_forward *f, qn_array **layer_in
     if (f->types) x = qn_add(s, x, qn_take(s, qn_forward_weight(f, QN_WEIGHT_TYPE_EMBED, 0), f->types));
     if (f->places) x = qn_add(s, x, qn_take(s, qn_forward_weight(f, QN_WEIGHT_POSITION_EMBED, 0), f->places));
     x = qn_block_norm(s, f, x, QN_WEIGHT_EMBED_NORM, 0);
-    if (!c->altup_num_inputs) x = qn_label(s, x, "hidden.0");
+    if (!c->altup_num_inputs && !c->hyper.hc_count) x = qn_label(s, x, "hidden.0");
     *layer_inputs = qn_block_layer_inputs(s, f, x);
     return x;
 }
@@ -237,6 +249,7 @@ static qn_array *through_layers(qn_scope *s, const qn_forward *f, qn_array *x, c
 {
     const qn_model_config *c = f->config;
     if (c->altup_num_inputs) return over_streams(s, f, x, all);
+    if (c->hyper.hc_count) x = qn_block_hyper_begin(s, f, x);
     for (int64_t i = begin; i < end; i++) {
         char name[32];
         snprintf(name, sizeof name, "hidden.%lld", (long long)i + 1);
@@ -247,7 +260,7 @@ static qn_array *through_layers(qn_scope *s, const qn_forward *f, qn_array *x, c
         qn_scope_prefix(s, "%s", "");
         x = add_vision(s, f, qn_label(s, x, name), i);
     }
-    return x;
+    return c->hyper.hc_count ? qn_block_hyper_end(s, f, x) : x;
 }
 
 qn_array *qn_forward_layers(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *layer_inputs,

@@ -49,13 +49,14 @@ typedef struct {
 qn_array *qn_forward_weight(const qn_forward *f, qn_weight_role role, int64_t layer);
 
 /* The residual stream after the last layer, before the final norm: [R, hidden_size]. Labels: "hidden.0"
- * (embedding), "hidden.I" (after layer I), "layer.I.queries" and "layer.I.keys" (as attention uses
+ * (embedding), "hidden.I" (after layer I; of models with hyper-connections all streams, [R, hc_count *
+ * hidden_size]), "layer.I.queries" and "layer.I.keys" (as attention uses
  * them). */
 qn_array *qn_forward_body(qn_scope *s, const qn_forward *f);
 /* Its pieces. The stream before the first layer, and the inputs that layers have for themselves (NULL where
  * the model has none): both are computed from ids and embeds. Then layers [begin, end) of a stream x [R,
  * hidden_size] with these inputs [R, num_hidden_layers * hidden_size_per_layer_input]; of a model with
- * several streams (altup_num_inputs) all layers together. */
+ * several streams (altup_num_inputs, hc_count) all layers together. */
 qn_array *qn_forward_embed(qn_scope *s, const qn_forward *f, qn_array **layer_inputs);
 qn_array *qn_forward_layers(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *layer_inputs,
                             int64_t begin, int64_t end);

@@ -22,7 +22,7 @@ qn_status qn_layer_groups_make(const qn_model_config *c, qn_layer_groups *out)
 
 int64_t qn_layer_border(const qn_model_config *c, int64_t n)
 {
-    if (c->altup_num_inputs && n < c->num_hidden_layers) return 0;
+    if ((c->altup_num_inputs || c->hyper.hc_count) && n < c->num_hidden_layers) return 0;
     for (int64_t l = c->num_hidden_layers - 1; l >= n; l--) {
         if (c->layers[l].kv_layer >= n) continue;
         n = c->layers[l].kv_layer;

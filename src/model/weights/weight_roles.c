@@ -29,6 +29,9 @@ typedef enum {
     DIM_O,
 
     DIM_3H,
+    DIM_3,
+    DIM_HYPER,
+    DIM_HYPER_IN,
     DIM_STREAMS,
     DIM_PAIRS,
     DIM_LAUREL,
@@ -94,6 +97,7 @@ typedef enum {
     IF_CONV_BIAS,
     IF_STREAM,
     IF_ALTUP,
+    IF_SINKHORN,
     IF_LAUREL,
     IF_CHANNEL_DELTA,
     IF_DELTA_B,
@@ -272,6 +276,12 @@ static const struct {
     [QN_WEIGHT_LAYER_INPUT_OUT] = {{DIM_H, DIM_P}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_POST_LAYER_INPUT_NORM] = {{DIM_H}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_LAYER_SCALE] = {{DIM_ONE}, IF_LAYER_SCALE, 0},
+    [QN_WEIGHT_HYPER_ATTN] = {{DIM_HYPER, DIM_HYPER_IN}, IF_SINKHORN, 0},
+    [QN_WEIGHT_HYPER_ATTN_BASE] = {{DIM_HYPER}, IF_SINKHORN, 0},
+    [QN_WEIGHT_HYPER_ATTN_SCALE] = {{DIM_3}, IF_SINKHORN, 0},
+    [QN_WEIGHT_HYPER_FFN] = {{DIM_HYPER, DIM_HYPER_IN}, IF_SINKHORN, 0},
+    [QN_WEIGHT_HYPER_FFN_BASE] = {{DIM_HYPER}, IF_SINKHORN, 0},
+    [QN_WEIGHT_HYPER_FFN_SCALE] = {{DIM_3}, IF_SINKHORN, 0},
 };
 
 static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim d)
@@ -339,6 +349,12 @@ static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim 
         return c->altup_num_inputs;
     case DIM_PAIRS:
         return c->altup_num_inputs * c->altup_num_inputs;
+    case DIM_3:
+        return 3;
+    case DIM_HYPER:
+        return c->hyper.hc_count * (2 + c->hyper.hc_count);
+    case DIM_HYPER_IN:
+        return c->hyper.hc_count * c->hidden_size;
     case DIM_LAUREL:
         return c->laurel_rank;
     case DIM_SSM_IN:
@@ -532,6 +548,8 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
         return strictly((role - QN_WEIGHT_ALTUP_IN) % (QN_ALTUP_INPUTS_MAX - 1) + 1 < c->altup_num_inputs);
     case IF_ALTUP:
         return strictly(c->altup_num_inputs > 0);
+    case IF_SINKHORN:
+        return strictly(c->hyper.kind == QN_HYPER_SINKHORN);
     case IF_LAUREL:
         return strictly(c->laurel_rank > 0);
     case IF_CHANNEL_DELTA:

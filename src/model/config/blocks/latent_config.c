@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "model/config/families.h"
+
 enum { HEADS_MAX = 1 << 16, LABEL_MAX = 160 };
 
 /* GGUF says the sizes of a head after its keys and values are made, and how much of it is rotated; one key head
@@ -32,7 +34,8 @@ qn_status qn_latent_config_read(const qn_fields *f, qn_model_config *c)
         QN_TRY(read_gguf(f, l));
     } else {
         QN_TRY(qn_fields_required_int(f, "qk_nope_head_dim", 1, HEADS_MAX, &l->qk_nope_head_dim));
-        QN_TRY(qn_fields_required_int(f, "qk_rope_head_dim", 2, HEADS_MAX, &l->qk_rope_head_dim));
+        QN_TRY(qn_fields_required_int(f, "qk_rope_head_dim", c->family->unrotated ? 0 : 2,
+                                      c->family->unrotated ? 0 : HEADS_MAX, &l->qk_rope_head_dim));
         QN_TRY(qn_fields_required_int(f, "v_head_dim", 1, HEADS_MAX, &l->v_head_dim));
     }
     if (l->qk_rope_head_dim % 2)
@@ -47,7 +50,12 @@ qn_status qn_latent_config_read(const qn_fields *f, qn_model_config *c)
                        "%s: %s is %lld, expected num_attention_heads (%lld): heads share a latent", f->file,
                        qn_fields_label(f, kv_heads, label, sizeof label), (long long)c->num_key_value_heads,
                        (long long)c->num_attention_heads);
-    l->norm_eps = 1e-6f; /* the default of the reference's class, which is given none */
+    l->norm_eps = 1e-6f;              /* the default of the reference's class, which is given none */
+    if (c->family->latent_norm_eps) { /* which is required, and read once more with the others */
+        double eps = 0;
+        QN_TRY(qn_fields_number(f, "rms_norm_eps", 0, 1, &eps, NULL));
+        l->norm_eps = (float)eps;
+    }
     c->head_dim = l->qk_rope_head_dim;
     c->rope_interleaved = 1;
     return qn_fields_bool(f, "rope_interleave", &c->rope_interleaved, NULL);
@@ -64,6 +72,7 @@ void qn_latent_config_finish(qn_model_config *c)
         c->layers[i].head_dim = l->kv_lora_rank + l->qk_rope_head_dim;
         c->layers[i].v_head_dim = l->kv_lora_rank;
     }
-    double scale = 1 / sqrt((double)(l->qk_nope_head_dim + l->qk_rope_head_dim)), m = r->score_mscale;
+    double scale = 1 / sqrt((double)(l->qk_nope_head_dim + l->qk_rope_head_dim)),
+           m = c->n_rope ? r->score_mscale : 1;
     c->attention_scale = (float)(scale * m * m);
 }

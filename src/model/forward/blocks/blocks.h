@@ -81,6 +81,20 @@ void qn_block_altup_predict(qn_scope *s, const qn_forward *f, qn_array *const *s
 void qn_block_altup_correct(qn_scope *s, const qn_forward *f, qn_array *const *predicted, qn_array *x,
                             qn_array *layer_inputs, qn_array **streams, int64_t layer);
 qn_array *qn_block_altup_end(qn_scope *s, const qn_forward *f, qn_array *const *streams);
+/* Hyper-connections: streams x [R, hc_count, hidden_size], made of the embedding (label "hidden.0") and in the end one
+ * row again. `read` gives what a block reads of them, [R, hidden_size], and keeps in *out what `write` needs: it adds what
+ * the block gives, h [R, hidden_size]. */
+typedef enum { QN_HYPER_ATTN, QN_HYPER_FFN } qn_hyper_place;
+typedef struct {
+    qn_array *streams;
+    qn_array *post; /* [R, hc_count]: what each stream gets of h */
+    qn_array *mix;  /* [R, hc_count, hc_count]: [i, j] of stream i goes to j */
+} qn_block_streams;
+qn_array *qn_block_hyper_begin(qn_scope *s, const qn_forward *f, qn_array *x);
+qn_array *qn_block_hyper_read(qn_scope *s, const qn_forward *f, qn_array *x, qn_hyper_place place,
+                              int64_t layer, qn_block_streams *out);
+qn_array *qn_block_hyper_write(qn_scope *s, const qn_forward *f, const qn_block_streams *to, qn_array *h);
+qn_array *qn_block_hyper_end(qn_scope *s, const qn_forward *f, qn_array *x);
 /* x plus the norm of its product with a matrix of low rank (LAuReL, Menghani et al. 2024). */
 qn_array *qn_block_laurel(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 /* Mamba-2's state space: config.h's qn_state_space_config. */
@@ -91,6 +105,8 @@ qn_array *qn_block_short_conv(qn_scope *s, const qn_forward *f, qn_array *x, int
 qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 /* The config's activation, as this layer has it. */
 qn_array *qn_block_activation(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
+/* act(gate) * up, both within mlp_limit before. */
+qn_array *qn_block_gated(qn_scope *s, const qn_forward *f, qn_array *gate, qn_array *up, int64_t layer);
 /* act(x gate) * (x up), down; without a gate act(x up), down. */
 qn_array *qn_block_mlp(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 /* The inputs of all layers, [R, num_hidden_layers * hidden_size_per_layer_input], from the ids and their

@@ -2,7 +2,8 @@
  * Queries, keys and values have a projection and a convolution each; a decay of each row of a head's state comes of a
  * projection of low rank, as the gate of the output does:
  *     S = diag(exp(g)) S;  S = S + k (beta (v - k S))^T;  out = q S / sqrt(dk)
- *     g = -exp(A_log) softplus(f + dt_bias),  beta = sigmoid(b) */
+ *     g = -exp(A_log) softplus(f + dt_bias),  beta = sigmoid(b)
+ * or, with lower_bound, g = lower_bound sigmoid(exp(A_log) (f + dt_bias)). */
 #include <math.h>
 
 #include "model/forward/blocks/blocks.h"
@@ -28,11 +29,15 @@ static qn_array *decays(qn_scope *s, const qn_forward *f, qn_array *x, int64_t l
     qn_array *g = qn_block_linear(s, f, x, QN_WEIGHT_DECAY_A, none, layer);
     g = qn_block_linear(s, f, g, QN_WEIGHT_DECAY_B, none, layer);
     g = qn_add(s, g, qn_forward_weight(f, QN_WEIGHT_DELTA_DT_BIAS, layer));
-    g = qn_unary(s, QN_PRIM_SOFTPLUS, qn_reshape_rows(s, g, 2, (int64_t[]){heads, dk}));
+    g = qn_reshape_rows(s, g, 2, (int64_t[]){heads, dk});
+    if (d->lower_bound == 0) g = qn_unary(s, QN_PRIM_SOFTPLUS, g);
     qn_array *rate = qn_forward_weight(f, QN_WEIGHT_DELTA_A_LOG, layer);
     rate = rate ? qn_reshape_sym(s, rate, qn_shape_make(2, (int64_t[]){heads, 1})) : NULL;
     rate = g ? qn_unary(s, QN_PRIM_EXP, qn_broadcast_sym(s, rate, *qn_array_shape(g))) : NULL;
-    return qn_unary(s, QN_PRIM_EXP, qn_unary(s, QN_PRIM_NEG, qn_mul(s, rate, g)));
+    g = qn_mul(s, rate, g);
+    g = d->lower_bound == 0 ? qn_unary(s, QN_PRIM_NEG, g)
+                            : qn_scale(s, qn_unary(s, QN_PRIM_SIGMOID, g), d->lower_bound);
+    return qn_unary(s, QN_PRIM_EXP, g);
 }
 
 qn_array *qn_block_channel_delta(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer)

@@ -116,8 +116,7 @@ qn_array *qn_block_chosen(qn_scope *s, const qn_forward *f, qn_array *x, qn_arra
     if (f->config->plain_mlp)
         h = qn_block_activation(s, f, up, layer);
     else
-        h = c->swiglu_alpha > 0 ? clamped(s, c, gate, up)
-                                : qn_mul(s, qn_block_activation(s, f, gate, layer), up);
+        h = c->swiglu_alpha > 0 ? clamped(s, c, gate, up) : qn_block_gated(s, f, gate, up, layer);
     qn_array *y = qn_experts_sum(s, h, qn_parameters_get(p, QN_WEIGHT_EXPERT_DOWN, layer), ids, share,
                                  bias_of(s, f, QN_WEIGHT_EXPERT_DOWN_BIAS, layer, f->config->hidden_size));
     y = qn_label(s, y, "experts.down");
@@ -134,7 +133,7 @@ static qn_array *shared(qn_scope *s, const qn_forward *f, qn_array *x, int64_t l
     if (f->config->plain_mlp)
         h = qn_block_activation(s, f, up, layer);
     else
-        h = qn_mul(s, qn_block_activation(s, f, gate, layer), up);
+        h = qn_block_gated(s, f, gate, up, layer);
     qn_array *y = qn_block_linear(s, f, h, QN_WEIGHT_SHARED_DOWN, none, layer);
     if (!f->config->experts.shared_gate) return y;
     qn_array *by = qn_linear_exact(s, x, qn_forward_weight(f, QN_WEIGHT_SHARED_ROUTER, layer));

@@ -34,6 +34,18 @@ static qn_array *queries(qn_scope *s, const qn_forward *f, qn_array *x, int64_t 
         s, q, 2, (int64_t[]){f->config->num_attention_heads, l->qk_nope_head_dim + l->qk_rope_head_dim});
 }
 
+/* Keys: the latent, and behind it the part of kv that is rotated, where there is one. */
+static qn_array *with_turned(qn_scope *s, const qn_model_config *c, qn_array *latent, qn_array *kv,
+                             qn_array *table)
+{
+    const int64_t n = c->latent.qk_rope_head_dim;
+    if (!n) return latent;
+    qn_array *turned = qn_slice_last(s, kv, c->latent.kv_lora_rank, n);
+    turned = qn_reshape_rows(s, turned, 2, (int64_t[]){1, n});
+    if (table) turned = qn_rope(s, turned, table, c->rope_interleaved);
+    return qn_concat(s, 2, (qn_array *[]){latent, turned});
+}
+
 qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *x,
                                     const qn_block_positions *at, int64_t layer)
 {
@@ -42,20 +54,18 @@ qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *
     const int64_t rank = l->kv_lora_rank, turned = l->qk_rope_head_dim;
     const int group = f->groups->group_of[layer];
     qn_array *q = queries(s, f, x, layer);
-    qn_array *q_turned = qn_slice_last(s, q, l->qk_nope_head_dim, turned);
+    qn_array *q_turned = turned ? qn_slice_last(s, q, l->qk_nope_head_dim, turned) : NULL;
     q = by_head(s, f, qn_slice_last(s, q, 0, l->qk_nope_head_dim), QN_WEIGHT_LATENT_K_B, layer);
-    if (at->table) q_turned = qn_rope(s, q_turned, at->table, c->rope_interleaved);
-    q = qn_concat(s, 2, (qn_array *[]){q, q_turned});
+    if (turned && at->table) q_turned = qn_rope(s, q_turned, at->table, c->rope_interleaved);
+    if (turned) q = qn_concat(s, 2, (qn_array *[]){q, q_turned});
     if (at->query_scale) q = qn_mul(s, q, at->query_scale);
     q = qn_label(s, q, "queries");
 
     qn_array *kv = qn_block_linear(s, f, x, QN_WEIGHT_LATENT_KV_A, QN_WEIGHT_LATENT_KV_A_BIAS, layer);
     qn_array *latent = qn_reshape_rows(s, qn_slice_last(s, kv, 0, rank), 2, (int64_t[]){1, rank});
-    qn_array *k_turned = qn_reshape_rows(s, qn_slice_last(s, kv, rank, turned), 2, (int64_t[]){1, turned});
     latent = qn_rms_norm(s, latent, qn_forward_weight(f, QN_WEIGHT_LATENT_KV_A_NORM, layer), l->norm_eps, 0);
     latent = qn_label(s, latent, "latent");
-    if (at->table) k_turned = qn_rope(s, k_turned, at->table, c->rope_interleaved);
-    qn_array *k = qn_label(s, qn_concat(s, 2, (qn_array *[]){latent, k_turned}), "keys");
+    qn_array *k = qn_label(s, with_turned(s, c, latent, kv, at->table), "keys");
 
     qn_params_attend p = {.state = f->state[group],
                           .layer = f->groups->index_of[layer],

@@ -37,6 +37,17 @@ static qn_array *sparse(qn_scope *s, qn_array *x, float cutoff, int64_t n)
     return qn_unary(s, QN_PRIM_RELU, qn_sub(s, x, qn_add(s, mean, deviation)));
 }
 
+qn_array *qn_block_gated(qn_scope *s, const qn_forward *f, qn_array *gate, qn_array *up, int64_t layer)
+{
+    const float limit = f->config->mlp_limit;
+    if (limit > 0) {
+        gate = qn_binary(s, QN_PRIM_MINIMUM, gate, qn_scalar(s, limit));
+        up = qn_binary(s, QN_PRIM_MINIMUM, up, qn_scalar(s, limit));
+        up = qn_binary(s, QN_PRIM_MAXIMUM, up, qn_scalar(s, -limit));
+    }
+    return qn_mul(s, qn_block_activation(s, f, gate, layer), up);
+}
+
 qn_array *qn_block_mlp(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer)
 {
     qn_array *gate = NULL, *h;
@@ -47,7 +58,7 @@ qn_array *qn_block_mlp(qn_scope *s, const qn_forward *f, qn_array *x, int64_t la
     if (f->config->plain_mlp)
         h = qn_block_activation(s, f, up, layer);
     else
-        h = qn_mul(s, qn_block_activation(s, f, qn_scale(s, gate, f->config->gate_scale), layer), up);
+        h = qn_block_gated(s, f, qn_scale(s, gate, f->config->gate_scale), up, layer);
     qn_array *out = qn_block_linear(s, f, h, QN_WEIGHT_DOWN, QN_WEIGHT_DOWN_BIAS, layer);
     out = qn_scale(s, out, f->config->mlp_out_scale);
     /* Between gate, up and here a gradient needs two wide arrays that cost one element-wise step: they are
