@@ -63,13 +63,8 @@ static qn_status call_object(qn_program *p, const qn_tool *t, const char *name_k
 static qn_status calls_value(qn_tools *k, int is_array, int is_one, int32_t *out)
 {
     qn_program *p = &k->c->program;
-    static const char *const parameters[] = {"llama3", "command_r", "command_r7b"};
-    const char *name_key = "name", *arguments_key = "arguments";
-    for (int i = 0; i < 3; i++)
-        if (strcmp(k->f->name, parameters[i]) == 0) {
-            arguments_key = "parameters";
-            if (i) name_key = "tool_name";
-        }
+    const char *name_key = k->f->name_key ? k->f->name_key : "name";
+    const char *arguments_key = k->f->arguments_key ? k->f->arguments_key : "arguments";
     if (k->f->body == QN_CALL_KEYED) name_key = NULL;
     int32_t *objects = qn_arena_calloc(&p->arena, k->n_tools, sizeof *objects);
     if (!objects) return QN_E_NOMEM;
@@ -93,15 +88,6 @@ static qn_status calls_value(qn_tools *k, int is_array, int is_one, int32_t *out
     if (!v.arrays) return QN_E_NOMEM;
     p->values[*out] = v;
     return QN_OK;
-}
-
-static int writes_arrays(const qn_call_format *f)
-{
-    static const char *const names[] = {"functools",   "granite",    "mistral", "command_r",
-                                        "command_r7b", "tool_calls", "apertus"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(f->name, names[i]) == 0) return 1;
-    return 0;
 }
 
 /* ---- calls ---------------------------------------------------------------------------------------------- */
@@ -133,8 +119,15 @@ static qn_status put_calls(qn_tools *k, int is_one, int with_open, uint32_t *out
 {
     qn_constraint *c = k->c;
     const qn_call_format *f = k->f;
-    const char *open = f->is_bare && f->body == QN_CALL_JSON ? "" : f->open;
-    uint32_t end = 0, again = 0, node;
+    /* Where calls have no mark, `open` is a part of the first call. */
+    const char *open = f->is_bare && (f->body == QN_CALL_JSON || f->body == QN_CALL_PYTHON) ? "" : f->open;
+    uint32_t end = 0, again = 0, node = 0;
+    if (f->body == QN_CALL_PYTHON) {
+        if (f->close) QN_TRY(qn_put_text(c, f->close, 0, &node));
+        QN_TRY(qn_put_python_calls(k, is_one, node, &node));
+        *out = node;
+        return with_open ? qn_put_text(c, open, node, out) : QN_OK;
+    }
     int is_inside = f->body == QN_CALL_TAGS || f->body == QN_CALL_NAMED;
     int repeats = !is_one && !f->is_bare && f->close;
     /* The way back is a choice whose second half is set when the first call's node is known. */
@@ -154,7 +147,7 @@ static qn_status put_calls(qn_tools *k, int is_one, int with_open, uint32_t *out
         c->program.graph[again].next = node;
         node = again;
     }
-    if (writes_arrays(f)) {
+    if (f->writes_array) {
         QN_TRY(calls_value(k, 1, is_one, &value));
         QN_TRY(qn_put_line_end(c, node, &node));
         QN_TRY(qn_put_value(c, value, node, &node));
@@ -197,7 +190,7 @@ static qn_status put_answer(qn_tools *k, const qn_constraint_source *s, uint32_t
     /* A bare call counts at the begin of an answer alone: what begins otherwise is text. */
     uint32_t text;
     QN_TRY(put_calls(k, k->is_one, 1, &calls));
-    QN_TRY(qn_put_regex(k->c, "[^{<][\\s\\S]*", 0, &text));
+    QN_TRY(qn_put_regex(k->c, f->body == QN_CALL_PYTHON ? "[^\\[<][\\s\\S]*" : "[^{<][\\s\\S]*", 0, &text));
     return qn_put_choice(k->c, calls, text, out);
 }
 

@@ -67,6 +67,9 @@ qn_status qn_put_marked_call(qn_tools *k, const qn_tool *t, uint32_t next, uint3
 /* tools_loose.c: call:NAME{...} */
 qn_status qn_put_loose_call(qn_tools *k, const qn_tool *t, uint32_t next, uint32_t *out);
 
+/* tools_python.c: PYTHON: all calls, without what opens and closes them. is_one: one call alone. */
+qn_status qn_put_python_calls(qn_tools *k, int is_one, uint32_t next, uint32_t *out);
+
 /* ---- tools_messages.c: families whose messages have headers ---- */
 
 /* A whole answer. in_text: it does not begin inside a header. */

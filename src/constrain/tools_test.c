@@ -45,7 +45,15 @@ static const char *const formats[] = {"harmony",
                                       "hermes",
                                       "mistral_named",
                                       "mistral",
-                                      "llama3"};
+                                      "llama3",
+                                      "llama4",
+                                      "lfm2",
+                                      "olmo3",
+                                      "pythonic",
+                                      "nemotron",
+                                      "phi4",
+                                      "hunyuan",
+                                      "ernie"};
 enum { N_FORMATS = sizeof formats / sizeof formats[0], STEPS_MAX = 400 };
 
 /* name, schema of the arguments */
@@ -234,6 +242,9 @@ static void check_call(const char *format, const char *text, const char *name, c
     if (i == N_TOOLS) fail_msg("%s: %s: no tool is \"%s\"", format, text, name);
     /* As clients read it: the last member of a name counts. */
     json_t *value = json_loadb(arguments->data, arguments->length, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
+    if (!value) /* an integer that no int64_t holds */
+        value =
+            json_loadb(arguments->data, arguments->length, JSON_ALLOW_NUL | JSON_DECODE_INT_AS_REAL, NULL);
     if (!value) fail_msg("%s: %s: %s is no JSON", format, text, arguments->data);
     if (qn_schema_validate(schemas[i], value, &report) != QN_OK)
         fail_msg("%s: %s: %s: %s", format, text, arguments->data, qn_last_error());
@@ -328,6 +339,7 @@ static const char *draw_end(const qn_call_format *f)
                                 "\"",
                                 "}",
                                 "]",
+                                ")",
                                 "<|\"|>",
                                 "\n",
                                 ",",
@@ -559,6 +571,23 @@ static const example examples[] = {
     {"gemma", "<|tool_call>call:look{city:3}<tool_call|>", 0, 0, 0, 0},
     {"gemma", "<|tool_call>call:fly{}<tool_call|>", 0, 0, 0, 0},
     {"gemma", "<|tool_call>call:few{o:{}}<tool_call|>", 0, 0, 0, 0},
+    {"lfm2", "<|tool_call_start|>[look(city=\"Rome\", n=3)]<|tool_call_end|>", 1, 1, 1, 1},
+    {"lfm2",
+     "<|tool_call_start|>[look(city=\"a\\\"b\"), go(), go(any=[1, {\"x\": null}], of=2)]<|tool_call_end|>", 1,
+     1, 0, 0},
+    {"lfm2", "I look. <|tool_call_start|>[look(city=\"Rome\")]<|tool_call_end|>", 1, 0, 0, 0},
+    {"lfm2", "Hello.", 1, 0, 0, 0},
+    {"lfm2", "<|tool_call_start|>[look(n=3)]<|tool_call_end|>", 0, 0, 0, 0},
+    {"lfm2", "<|tool_call_start|>[look(city=3)]<|tool_call_end|>", 0, 0, 0, 0},
+    {"lfm2", "<|tool_call_start|>[fly()]<|tool_call_end|>", 0, 0, 0, 0},
+    {"lfm2", "<|tool_call_start|>[]<|tool_call_end|>", 0, 0, 0, 0},
+    {"olmo3", "<function_calls>\nlook(city=\"Rome\")\n</function_calls>", 1, 1, 1, 1},
+    {"olmo3", "<function_calls>look(city=\"Rome\")\nnone()</function_calls>", 1, 1, 0, 0},
+    {"olmo3", "<function_calls>look(city=\"Rome\"), none()</function_calls>", 0, 0, 0, 0},
+    {"pythonic", "[look(city=\"Rome\")]", 1, 1, 1, 1},
+    {"pythonic", "[look(city=\"Rome\"), go()]", 1, 1, 0, 0},
+    {"pythonic", "Hello [x].", 1, 0, 0, 0},
+    {"pythonic", "[fly()]", 0, 0, 0, 0},
 };
 
 static void test_examples(void **state)
@@ -615,6 +644,15 @@ static void test_refusals(void **state)
             "[{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"x\":{}},"
             "\"minProperties\":1}}]",
             "depends on others, or on how many");
+    refused("lfm2",
+            "[{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"x\":{}},"
+            "\"minProperties\":1}}]",
+            "depends on others, or on how many");
+    refused("olmo3",
+            "[{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{\"a b\":{}},"
+            "\"required\":[\"a b\"]}}]",
+            "the parameter \"a b\" of \"f\" is no word");
+    refused("pythonic", "[{\"name\":\"a b\"}]", "the family pythonic");
 }
 
 static void test_forms_in_messages(void **state)
@@ -661,7 +699,7 @@ static qn_status live(const qn_constraint_source *s)
 static void test_runs_out_of_memory(void **state)
 {
     (void)state;
-    static const char *const some[] = {"harmony", "functionary", "atem", "gemma", "qwen_coder"};
+    static const char *const some[] = {"harmony", "functionary", "atem", "gemma", "qwen_coder", "lfm2"};
     for (size_t i = 0; i < sizeof some / sizeof some[0]; i++) {
         qn_constraint_source s = source_of(some[i], QN_TOOL_CALLS_AUTO);
         qn_status status = live(&s);

@@ -26,6 +26,9 @@ static const char *const evidence[] = {
     "<atem:function_calls>",
     "[TOOL_CALLS] [ARGS]",
     "",
+    "<|tool_call_start|></think>",
+    "<function_calls>",
+    "[func_name1(",
 };
 
 static const char tools_text[] = "[{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":{"

@@ -93,7 +93,10 @@ static void test_random(void **state)
                                            "<|channel|>commentary functions.",
                                            "<|tool_call><tool_call|>",
                                            "<function name=\" <param name=\"",
-                                           "<｜tool▁calls▁begin｜>"};
+                                           "<｜tool▁calls▁begin｜>",
+                                           "<|tool_call_start|>",
+                                           "<function_calls>",
+                                           "[func_name1("};
     static const char *const pieces[] = {
         "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"\\\"<tool_call>\"}}</tool_call>",
         "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}]",
@@ -140,10 +143,22 @@ static void test_random(void **state)
         "<｜tool▁calls▁begin｜>",
         "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>",
         "<｜tool▁calls▁end｜>",
+        "<|tool_call_start|>[",
+        "]<|tool_call_end|>",
+        "<function_calls>",
+        "</function_calls>",
+        "look(",
+        "look(city='x', days=[1, {'a': \"b\"}])",
+        "city=",
+        "days=1",
+        "'",
+        "'''",
+        ")",
+        ", ",
         ";"};
     enum { N_PIECES = sizeof pieces / sizeof *pieces, N_EVIDENCE = sizeof evidence / sizeof *evidence };
     int64_t n_calls = 0, n_bad = 0;
-    for (uint64_t round = 1; round <= 4000; round++) {
+    for (uint64_t round = 1; round <= 5200; round++) {
         qn_buf text = {0};
         size_t n = qn_random_bits(round, 0) % 24;
         for (size_t i = 0; i < n; i++) qn_buf_puts(&text, pieces[qn_random_bits(round, i + 1) % N_PIECES]);
@@ -180,6 +195,9 @@ static void test_arguments_come_as_they_are_written(void **state)
         {"<tool_call><function=", "<tool_call><function=look><parameter=days>3</parameter>", "{\"days\": 3"},
         {"<tool_call><arg_key>", "<tool_call>look<arg_key>city</arg_key><arg_value>Ro", "{\"city\": \"Ro"},
         {"<|tool_call><tool_call|>", "<|tool_call>call:look{city:<|\"|>Ro", "{\"city\": \"Ro"},
+        {"<|tool_call_start|>", "<|tool_call_start|>[look(city='Ro", "{\"city\": \"Ro"},
+        {"<function_calls>", "<function_calls>\nlook(days=3, city=\"\"\"Ro", "{\"days\": 3, \"city\": \"Ro"},
+        {"[func_name1(", "[look(city=[{'a': 'Ro", "{\"city\": [{\"a\": \"Ro"},
         {"<|tools_prefix|>", "<|tools_prefix|>[{\"look\": {\"city\": \"Ro", "{\"city\": \"Ro"},
         {"<|tool_calls_section_begin|>",
          "<|tool_calls_section_begin|><|tool_call_begin|>functions.look:0<|tool_call_argument_begin|>{\"a\"",
@@ -210,12 +228,9 @@ static void test_arguments_come_as_they_are_written(void **state)
 
 /* ---- memory ---- */
 
-static void test_runs_out_of_memory(void **state)
+static void run_out_of_memory(const char *evidence, const char *text)
 {
-    static const char text[] = "<think>Hm.</think>So:<tool_call><function=look><parameter=city>\nx\n</"
-                               "parameter>\n<parameter=b>{'a': 1}"
-                               "</parameter></function></tool_call><tool_call>{</tool_call>";
-    qn_answer_options o = qn_test_answer_options(qn_test_format_of("<tool_call><function=</think>"), "x");
+    qn_answer_options o = qn_test_answer_options(qn_test_format_of(evidence), "x");
     for (uint64_t nth = 1; nth < 2000; nth++) {
         int64_t blocks = qn_mem_live_blocks();
         qn_answer *a = NULL;
@@ -231,6 +246,18 @@ static void test_runs_out_of_memory(void **state)
         assert_int_equal(status, QN_E_NOMEM);
     }
     fail();
+}
+
+static void test_runs_out_of_memory(void **state)
+{
+    (void)state;
+    run_out_of_memory("<tool_call><function=</think>",
+                      "<think>Hm.</think>So:<tool_call><function=look><parameter=city>\nx\n</parameter>\n"
+                      "<parameter=b>{'a': 1}</parameter></function></tool_call><tool_call>{</tool_call>");
+    run_out_of_memory(
+        "<|tool_call_start|></think>",
+        "<think>Hm.</think>So:<|tool_call_start|>[look(city='it's \\n \\d', b={'a': [1, None]}), "
+        "f()]<|tool_call_end|><|tool_call_start|>[f(</tool_call>");
 }
 
 int main(void)

@@ -7,12 +7,14 @@
 
 /* What stands between open and close. */
 typedef enum {
-    QN_CALL_JSON,  /* objects with a name and arguments, one after the other or in arrays */
-    QN_CALL_KEYED, /* objects of one member: its key is the name, its value the arguments */
-    QN_CALL_TAGS,  /* elements with one element per parameter: marks.call_open and on */
-    QN_CALL_KEYS,  /* the name, then pairs of marks.key_open and marks.parameter_open */
-    QN_CALL_LOOSE, /* call:NAME{...} with bare keys and a token for quotes */
-    QN_CALL_NAMED  /* marks.call_open NAME marks.name_end {JSON} marks.call_close; without call_open and
+    QN_CALL_JSON,   /* objects with a name and arguments, one after the other or in arrays */
+    QN_CALL_KEYED,  /* objects of one member: its key is the name, its value the arguments */
+    QN_CALL_TAGS,   /* elements with one element per parameter: marks.call_open and on */
+    QN_CALL_KEYS,   /* the name, then pairs of marks.key_open and marks.parameter_open */
+    QN_CALL_LOOSE,  /* call:NAME{...} with bare keys and a token for quotes */
+    QN_CALL_PYTHON, /* NAME(key=value, ...) with literals of Python or JSON, one after the other or in a list;
+                       what begins with { is read as QN_CALL_JSON */
+    QN_CALL_NAMED   /* marks.call_open NAME marks.name_end {JSON} marks.call_close; without call_open and
                       call_close the text is one such call */
 } qn_call_body;
 
@@ -24,7 +26,7 @@ typedef struct {
     int value_lines; /* a value stands on lines of its own */
 } qn_call_marks;
 
-enum { QN_CALL_DROPS = 4, QN_CALL_HEADERS = 2, QN_CALL_TYPES = 3 };
+enum { QN_CALL_EVIDENCE = 3, QN_CALL_DROPS = 4, QN_CALL_HEADERS = 2, QN_CALL_TYPES = 3 };
 
 /* Messages with a header each (harmony): header_open HEADER header_close text end. */
 typedef struct {
@@ -45,11 +47,13 @@ typedef struct {
 
 struct qn_call_format {
     const char *name;
-    const char *evidence[2];  /* a template that contains these writes so; NULL: any */
-    const char *open, *close; /* close NULL: a call ends with its JSON value */
-    int is_bare;              /* open and close belong to the call; without a mark of its own it counts at the
+    const char *evidence[QN_CALL_EVIDENCE][2]; /* a template that contains the texts of one row writes so */
+    const char *open, *close;                  /* close NULL: a call ends with its JSON value */
+    int is_bare; /* open and close belong to the call; without a mark of its own it counts at the
                                  beginning of an answer only, and what is not a call is plain content */
     qn_call_body body;
+    const char *name_key, *arguments_key; /* JSON, as the model writes them; NULL: "name", "arguments" */
+    int writes_array;                     /* JSON, KEYED, PYTHON: calls stand in brackets, parted by commas */
     qn_call_marks marks;
     qn_header_marks header;
     const char *drop[QN_CALL_DROPS]; /* marks that are nobody's text; with headers: ends of messages */

@@ -223,6 +223,84 @@ static const struct {
      "\"arguments\": {}}]"
      "</tool_calls>",
      "think:One.|Two.|call 0 f  {}"},
+    /* Calls as Python has them. */
+    {"<|tool_call_start|>", "lfm2", NULL,
+     "<|tool_call_start|>[look(city=\"Rome\", days=3), f()]<|tool_call_end|>Looking.",
+     "call 0 look  {\"city\": \"Rome\", \"days\": 3}|call 1 f  {}|Looking."},
+    {"<|tool_list_start|>", "lfm2", NULL,
+     "I look. <|tool_call_start|>[look(city='it\\'s \"x\"', days=[1, -2.5e3, None, {'a': True, \"b\": "
+     "(1,)}])]",
+     "I look.|call 0 look  {\"city\": \"it's \\\"x\\\"\", \"days\": [1, -2.5e3, null, {\"a\": true, \"b\": "
+     "[1]}]}"},
+    {"List of tools: [ keep_past_thinking </think>", "lfm2", NULL,
+     "<think>Hm.</think><|tool_call_start|>[\n  {\"name\": \"look\", \"arguments\": {\"city\": \"]\"}}\n]"
+     "<|tool_call_end|>",
+     "think:Hm.|call 0 look  {\"city\": \"]\"}"},
+    /* Quotes that nobody escaped. */
+    {"<|tool_call_start|>", "lfm2", NULL,
+     "<|tool_call_start|>[look(city='it's 'so' \"x\"' , more=\"a \"b\" c\"), f(x=['a', 'b'], y={'k': ''})]",
+     "call 0 look  {\"city\": \"it's 'so' \\\"x\\\"\", \"more\": \"a \\\"b\\\" c\"}|call 1 f  {\"x\": "
+     "[\"a\", "
+     "\"b\"], \"y\": {\"k\": \"\"}}"},
+    {"<|tool_call_start|>", "lfm2", NULL,
+     "<|tool_call_start|>[f(a=\"\"\"x\n\"y\", '''z\"\"\", b='''''' , c='', d=\"\\d\\n\\x41\\033[0m\\u00e9"
+     "\\ud83d\\ude00\\U0001F600\\\\\")]",
+     "call 0 f  {\"a\": \"x\\n\\\"y\\\", '''z\", \"b\": \"\", \"c\": \"\", \"d\": "
+     "\"\\\\d\\nA\\u001b[0m\xc3\xa9\xf0\x9f\x98\x80\xf0\x9f\x98\x80\\\\\"}"},
+    {"<|tool_call_start|>", "lfm2", NULL, "<|tool_call_start|>[look(city=\"Ro",
+     "call 0 look  {\"city\": \"Ro..."},
+    {"<|tool_call_start|>", "lfm2", NULL, "<|tool_call_start|>[look(\"Rome\")]<|tool_call_end|>x",
+     "bad:<|tool_call_start|>[look(\"Rome\")]<|tool_call_end|>|x"},
+    {"<|tool_call_start|>", "lfm2", NULL, "<|tool_call_start|>[]<|tool_call_end|>x",
+     "bad:<|tool_call_start|>[]<|tool_call_end|>|x"},
+    {"<|tool_call_start|>", "lfm2", NULL, "<|tool_call_start|>[look(city=Rome)]<|tool_call_end|>x",
+     "bad:<|tool_call_start|>[look(city=Rome)]<|tool_call_end|>|x"},
+    {"<|tool_call_start|>", "lfm2", NULL, "<|tool_call_start|>[f(a=1), look(days=1.)]<|tool_call_end|>x",
+     "call 0 f  {\"a\": 1}|bad:, look(days=1.)]<|tool_call_end|>|x"},
+    {"<function_calls> </think>", "olmo3", "<|im_start|>assistant\n<think>",
+     "Hm.</think>So:\n<function_calls>\nlook(city='Rome', days=null)\nf(a=true, "
+     "b=\"x\\ny\")\n</function_calls>",
+     "think:Hm.|So:|call 0 look  {\"city\": \"Rome\", \"days\": null}|call 1 f  {\"a\": true, \"b\": "
+     "\"x\\ny\"}"},
+    {"<function_calls>", "olmo3", NULL,
+     "<function_calls>[{\"id\": \"c1\", \"type\": \"function\", \"function\": {\"name\": \"look\", "
+     "\"arguments\": \"{\\\"city\\\": \\\"Rome\\\"}\"}}]</function_calls>",
+     "call 0 look c1 {\"city\": \"Rome\"}"},
+    {"<function_calls>", "olmo3", NULL, "<function_calls>look</function_calls>.",
+     "bad:<function_calls>look</function_calls>|."},
+    {"[func_name1(", "pythonic", NULL, "[look(city=\"Rome\"), see(a='x', b=None)]",
+     "call 0 look  {\"city\": \"Rome\"}|call 1 see  {\"a\": \"x\", \"b\": null}"},
+    {"[func_name1(", "pythonic", NULL, "<|python_start|>[look(city=\"Rome\")]<|python_end|>",
+     "call 0 look  {\"city\": \"Rome\"}"},
+    {"[func_name1(", "pythonic", NULL, "[1, 2] and [look(city=\"Rome\")]",
+     "[1, 2] and [look(city=\"Rome\")]"},
+    {"[func_name1(", "pythonic", NULL, "[print(end='')] prints", "[print(end='')] prints"},
+    /* Others' marks around JSON. */
+    {"<TOOLCALL> </think>", "nemotron", "Assistant\n<think>\n\n",
+     "Hm.\n</think>\n\n<TOOLCALL>[{\"name\": \"look\", \"arguments\": {\"city\": \"Rome\"}}, {\"name\": "
+     "\"f\", "
+     "\"arguments\": {}}]</TOOLCALL>",
+     "think:Hm.|call 0 look  {\"city\": \"Rome\"}|call 1 f  {}"},
+    {"<|tool|> <|/tool|>", "phi4", NULL,
+     "<|tool_call|>[{\"name\": \"look\", \"arguments\": {\"days\": 3}}]<|/tool_call|>",
+     "call 0 look  {\"days\": 3}"},
+    {"<tool_calls> </tool_calls> </answer> </think>", "hunyuan", NULL,
+     "<think>\nHm.\n</think>\n<answer>\nYes.\n</answer>", "think:Hm.|Yes."},
+    {"hy_Assistant </answer> </think>", "hunyuan", NULL,
+     "<think>\nHm.\n</think>\n<answer><tool_calls>[{\"name\": \"look\", \"arguments\": "
+     "{}}]</tool_calls></answer>",
+     "think:Hm.|call 0 look  {}"},
+    {"<tool_call> </think> </response>", "ernie", "<think>\n",
+     "Hm.\n</think>\n\n<response>\nYes, <b>.\n</response>\n", "think:Hm.|Yes, <b>."},
+    {"<tool_call> </think> </response>", "ernie", "<think>\n",
+     "Hm.\n</think>\n\n\n<tool_call>\n{\"name\": \"look\", \"arguments\": {\"city\": \"</response>\"}}\n"
+     "</tool_call>\n",
+     "think:Hm.|call 0 look  {\"city\": \"</response>\"}"},
+    {"<|header_start|> \"parameters\":", "llama4", NULL,
+     "<|python_start|>I look.<|python_end|>{\"name\": \"look\", \"parameters\": {\"city\": "
+     "\"Rome\"}}{\"name\": "
+     "\"f\", \"parameters\": {}}",
+     "I look.|call 0 look  {\"city\": \"Rome\"}|call 1 f  {}"},
 };
 
 static void test_examples(void **state)

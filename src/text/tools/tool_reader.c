@@ -96,7 +96,7 @@ size_t qn_read_character(const qn_call_reader *r)
     return incomplete && !r->is_final ? 0 : n;
 }
 
-static qn_step put_escaped(qn_call_reader *r, const char *text, size_t n)
+qn_step qn_read_put_escaped(qn_call_reader *r, const char *text, size_t n)
 {
     size_t start = r->piece.length;
     qn_buf_json_string(&r->piece, text, n);
@@ -132,7 +132,8 @@ qn_step qn_read_text(qn_call_reader *r, const char *end, const char *bad, int en
         if (!n) break;
         r->at += n;
     }
-    if (r->at > start && put_escaped(r, r->text + start, r->at - start) != QN_STEP_ON) return QN_STEP_NOMEM;
+    if (r->at > start && qn_read_put_escaped(r, r->text + start, r->at - start) != QN_STEP_ON)
+        return QN_STEP_NOMEM;
     r->at += behind;
     return step;
 }
@@ -230,7 +231,7 @@ qn_status qn_call_reader_cut(qn_call_reader *r)
 static qn_json_step_result take_character(qn_call_reader *r, const char *p, size_t n)
 {
     if (qn_json_is_in_string(&r->json) && (unsigned char)p[0] < 0x20) {
-        put_escaped(r, p, 1);
+        qn_read_put_escaped(r, p, 1);
         return QN_JSON_MORE;
     }
     qn_json_step_result result = qn_json_step(&r->json, p[0]);
@@ -411,7 +412,8 @@ static qn_step read_item(qn_call_reader *r)
         return read_text_end(r);
     default:
         if (r->step < QN_READ_TAG_OPEN) return qn_read_json(r);
-        return r->step < QN_READ_LOOSE_NAME ? qn_read_tags(r) : qn_read_loose(r);
+        if (r->step < QN_READ_LOOSE_NAME) return qn_read_tags(r);
+        return r->step < QN_READ_PYTHON_FIRST ? qn_read_loose(r) : qn_read_python(r);
     }
 }
 
@@ -420,13 +422,14 @@ qn_status qn_call_reader_begin(qn_call_reader *r, const qn_call_format *format, 
 {
     static const int first[] = {[QN_CALL_JSON] = QN_READ_NEXT,        [QN_CALL_KEYED] = QN_READ_NEXT,
                                 [QN_CALL_TAGS] = QN_READ_TAG_OPEN,    [QN_CALL_KEYS] = QN_READ_KEYS_NAME,
-                                [QN_CALL_LOOSE] = QN_READ_LOOSE_NAME, [QN_CALL_NAMED] = QN_READ_NAMED_OPEN};
+                                [QN_CALL_LOOSE] = QN_READ_LOOSE_NAME, [QN_CALL_PYTHON] = QN_READ_PYTHON_FIRST,
+                                [QN_CALL_NAMED] = QN_READ_NAMED_OPEN};
     begin_call(r);
     r->format = format;
     r->tools = tools;
     r->has_header = name != NULL;
     r->step = name ? QN_READ_HEADER_BODY : first[format->body];
-    r->n_ended = r->in_array = r->is_nested = r->is_fenced = r->is_braced = r->depth = 0;
+    r->n_ended = r->in_array = r->is_nested = r->is_fenced = r->is_braced = r->depth = r->n_quotes = 0;
     r->scanned = r->held = 0;
     if (r->step == QN_READ_NAMED_OPEN && !format->marks.call_open) r->step = QN_READ_NAMED_NAME;
     if (name) qn_buf_puts(&r->name, name);

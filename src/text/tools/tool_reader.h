@@ -35,7 +35,7 @@ typedef struct {
     int is_announced, is_ended;  /* of the call that is read */
     int n_ended;                 /* calls of this text that ended */
     int has_header;              /* a header said the name, the text is the arguments */
-    int in_array, is_nested;     /* JSON: inside [...]; inside {"function": {...}} */
+    int in_array, is_nested;     /* JSON, PYTHON: inside [...]; inside {"function": {...}} */
     int is_key_text;             /* JSON: what the key that was read stands for */
     int is_fenced;               /* NAMED: the arguments stand between ``` */
     int n_members;               /* TAGS, KEYS: of the arguments so far */
@@ -44,8 +44,10 @@ typedef struct {
     int takes_first, has_passed; /* TAGS, KEYS: the first mark ends the value; one was in a string */
     int is_braced;               /* LOOSE: {{...}} */
     int after;                   /* the step behind the arguments or the value */
-    int depth;                   /* LOOSE: open brackets */
+    int depth;                   /* LOOSE, PYTHON: open brackets */
     char closers[QN_JSON_DEPTH_MAX];
+    char quote;         /* PYTHON: of the text that is read */
+    int n_quotes;       /* 1 or 3 of them; 0: it has not begun */
     qn_json_steps json; /* the value that is read */
     /* the text at hand, while it is read */
     const char *text;

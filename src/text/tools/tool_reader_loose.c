@@ -1,4 +1,5 @@
-/* call:NAME{key:<|"|>text<|"|>,...}: nearly JSON, made JSON while it is written. */
+/* call:NAME{key:<|"|>text<|"|>,...}: nearly JSON, made JSON while it is written. Its values are those of
+ * NAME(key=value) too, whose calls and texts tool_reader_python.c reads. */
 #include <string.h>
 
 #include "text/tools/loose_json.h"
@@ -34,6 +35,7 @@ static qn_step read_object(qn_call_reader *r)
     if (step == QN_STEP_WAIT) return step;
     r->is_braced = step == QN_STEP_ON;
     r->at += (size_t)r->is_braced;
+    r->after = QN_READ_LOOSE_END;
     return go(r, QN_READ_LOOSE_VALUE);
 }
 
@@ -46,21 +48,23 @@ static qn_step open_bracket(qn_call_reader *r, char c)
     return go(r, QN_READ_LOOSE_FIRST);
 }
 
-static qn_step end_value(qn_call_reader *r)
+qn_step qn_read_loose_end_value(qn_call_reader *r)
 {
     if (r->depth) {
         qn_step step = qn_read_say(r);
         return step == QN_STEP_ON ? go(r, QN_READ_LOOSE_AFTER) : step;
     }
-    r->step = QN_READ_LOOSE_END;
+    r->step = r->after;
     return qn_read_arguments_end(r);
 }
 
 static qn_step close_bracket(qn_call_reader *r)
 {
     r->at++;
-    qn_buf_putc(&r->piece, r->closers[--r->depth] == '}' ? '}' : ']');
-    return end_value(r);
+    int is_object = qn_read_is_in_call(r) || r->closers[r->depth - 1] == '}';
+    r->depth--;
+    qn_buf_putc(&r->piece, is_object ? '}' : ']');
+    return qn_read_loose_end_value(r);
 }
 
 /* Length of the quoted text or word at `at`; 0: it is not whole. */
@@ -123,8 +127,9 @@ static qn_step read_value(qn_call_reader *r)
         qn_buf_putc(&r->piece, '"');
         return go(r, QN_READ_LOOSE_TEXT);
     }
+    if (r->format->body == QN_CALL_PYTHON && (c == '"' || c == '\'')) return go(r, QN_READ_PYTHON_TEXT);
     step = read_scalar(r, qn_loose_json);
-    return step == QN_STEP_ON ? end_value(r) : step;
+    return step == QN_STEP_ON ? qn_read_loose_end_value(r) : step;
 }
 
 static qn_step read_text(qn_call_reader *r)
@@ -133,7 +138,7 @@ static qn_step read_text(qn_call_reader *r)
     qn_step step = qn_read_text(r, qn_loose_quote, NULL, 0);
     if (step == QN_STEP_ON) {
         qn_buf_putc(&r->piece, '"');
-        return end_value(r);
+        return qn_read_loose_end_value(r);
     }
     if (step == QN_STEP_WAIT && r->at > before && qn_read_say(r) == QN_STEP_NOMEM) return QN_STEP_NOMEM;
     return step;
@@ -148,7 +153,7 @@ static qn_step read_element(qn_call_reader *r)
     if (r->text[r->at] == closer) return close_bracket(r);
     size_t before = r->piece.length;
     if (r->step == QN_READ_LOOSE_ELEMENT) qn_buf_puts(&r->piece, ", ");
-    if (closer != '}') return go(r, QN_READ_LOOSE_VALUE);
+    if (closer != '}' && !qn_read_is_in_call(r)) return go(r, QN_READ_LOOSE_VALUE);
     step = read_scalar(r, qn_loose_key);
     if (step != QN_STEP_ON) r->piece.length = before;
     return step == QN_STEP_ON ? go(r, QN_READ_LOOSE_COLON) : step;
@@ -165,7 +170,7 @@ static qn_step read_mark(qn_call_reader *r, char mark, int then)
 
 static qn_step read_colon(qn_call_reader *r)
 {
-    qn_step step = read_mark(r, ':', QN_READ_LOOSE_VALUE);
+    qn_step step = read_mark(r, qn_read_is_in_call(r) ? '=' : ':', QN_READ_LOOSE_VALUE);
     if (step == QN_STEP_ON) qn_buf_puts(&r->piece, ": ");
     return step;
 }

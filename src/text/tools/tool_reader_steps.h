@@ -64,12 +64,23 @@ enum {
     QN_READ_LOOSE_VALUE,
     QN_READ_LOOSE_TEXT,
     QN_READ_LOOSE_AFTER,
-    QN_READ_LOOSE_END
+    QN_READ_LOOSE_END,
+    /* tool_reader_python.c */
+    QN_READ_PYTHON_FIRST,
+    QN_READ_PYTHON_NEXT,
+    QN_READ_PYTHON_TEXT,
+    QN_READ_PYTHON_CALLED,
+    QN_READ_PYTHON_END
 };
 
 qn_step qn_read_json(qn_call_reader *r);
 qn_step qn_read_tags(qn_call_reader *r);
 qn_step qn_read_loose(qn_call_reader *r);
+qn_step qn_read_python(qn_call_reader *r);
+/* LOOSE, PYTHON: a value is complete; what follows it is read next, behind the last one of a call r->after. */
+qn_step qn_read_loose_end_value(qn_call_reader *r);
+/* PYTHON: r reads the names and values between a call's brackets. */
+int qn_read_is_in_call(const qn_call_reader *r);
 
 /* ---- items ---- */
 
@@ -92,6 +103,8 @@ qn_step qn_read_find(qn_call_reader *r, const char *mark, const char *other, qn_
                      const char **found);
 /* ON: the text of the calls ends here, and its mark is read. BAD: it does not. */
 qn_step qn_read_end(qn_call_reader *r);
+/* Appends text[0..n) to r->piece, escaped as a part of a JSON string. */
+qn_step qn_read_put_escaped(qn_call_reader *r, const char *text, size_t n);
 /* Length of the whole character at `at`, of an invalid one too; 0: its rest is to come. */
 size_t qn_read_character(const qn_call_reader *r);
 /* Text up to `end`, escaped for a JSON string, goes to r->piece; `at` follows, behind `end` when ON.
