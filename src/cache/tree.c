@@ -44,10 +44,25 @@ void qn_tree_free(qn_tree *t)
 
 /* ---- finding ------------------------------------------------------------------------------------------ */
 
-static int64_t common(const qn_tree_node *n, const int32_t *ids, int64_t n_max)
+/* The content that begins with the token at `at`; NULL: none does. */
+static const qn_tree_content *content_at(const qn_tree_key *key, int64_t at)
 {
-    int64_t n_ids = n->end - n->begin, i = 0;
-    if (n_ids > n_max) n_ids = n_max;
+    const qn_tree_content *next = qn_tree_content_from(key, at);
+    return next && next->first == at ? next : NULL;
+}
+
+/* Where the run of tokens from `at` on ends at the latest, which one node can stand for. */
+static int64_t run_end(const qn_tree_key *key, int64_t at, int64_t n_ids)
+{
+    const qn_tree_content *next = qn_tree_content_from(key, at + 1);
+    return next && next->first < n_ids ? next->first : n_ids;
+}
+
+/* How many tokens the node has in common with ids[0..n_max), the sequence's from the node's begin on. */
+static int64_t common(const qn_tree_node *n, const qn_tree_key *key, const int32_t *ids, int64_t n_max)
+{
+    int64_t n_ids = run_end(key, n->begin, n->begin + n_max) - n->begin, i = 0;
+    if (n_ids > n->end - n->begin) n_ids = n->end - n->begin;
     while (i < n_ids && n->ids[i] == ids[i]) i++;
     return i;
 }
@@ -106,9 +121,9 @@ void qn_tree_find(const qn_tree *t, const qn_tree_key *key, const int32_t *ids, 
     *way = (qn_tree_way){.root = qn_tree_root(t, key)};
     way->last = way->root;
     while (way->last && way->n_known == way->last->end && way->n_known < n_max) {
-        qn_tree_node *n = qn_tree_child(t, way->last, ids[way->n_known]);
+        qn_tree_node *n = qn_tree_child(t, way->last, ids[way->n_known], content_at(key, way->n_known));
         if (!n) break;
-        way->n_known += common(n, ids + way->n_known, n_max - way->n_known);
+        way->n_known += common(n, key, ids + way->n_known, n_max - way->n_known);
         way->last = n;
         find_usable(t, n, way->n_known, runs, tables, way);
     }
@@ -205,6 +220,34 @@ static qn_status check_tables(const qn_tree *t, const qn_block_table *tables, in
     return QN_OK;
 }
 
+/* Tokens [n->end, n_ids) behind the node, one node from content to content. All or nothing. */
+static qn_status add_leaves(qn_tree *t, qn_tree_node *n, const qn_tree_key *key, const int32_t *ids,
+                            int64_t n_ids, const qn_block_table *tables, uint64_t writer, int64_t cost_ns,
+                            qn_tree_node **out)
+{
+    const int64_t begin = n->end;
+    qn_tree_node *first = NULL;
+    for (int64_t at = begin, end; at < n_ids; at = end) {
+        end = run_end(key, at, n_ids);
+        qn_tree_node *leaf = qn_tree_new_leaf(t, n, end, ids + at, content_at(key, at));
+        if (!leaf) {
+            if (first)
+                qn_tree_drop_branch(t, first); /* the root, too, when it was the first there */
+            else if (!n->parent && !n->child)
+                qn_tree_drop(t, n);
+            return QN_E_NOMEM;
+        }
+        if (!first) first = leaf;
+        leaf->writer = writer;
+        leaf->cost_ns = cost_ns;
+        add_pages(t, leaf, tables, end, writer);
+        n = leaf;
+    }
+    t->counters.tokens_inserted += n_ids - begin;
+    *out = n;
+    return QN_OK;
+}
+
 /* The node where the sequence's tokens end. */
 static qn_status insert(qn_tree *t, const qn_tree_key *key, const int32_t *ids, int64_t n_ids,
                         const qn_block_table *tables, int has_slot, uint64_t writer, int64_t cost_ns,
@@ -214,10 +257,10 @@ static qn_status insert(qn_tree *t, const qn_tree_key *key, const int32_t *ids, 
     if (!n && !(n = qn_tree_new_root(t, key))) return QN_E_NOMEM;
     int64_t at = 0;
     while (at == n->end && at < n_ids) {
-        qn_tree_node *child = qn_tree_child(t, n, ids[at]);
+        qn_tree_node *child = qn_tree_child(t, n, ids[at], content_at(key, at));
         if (!child) break;
         n = child;
-        at += common(n, ids + at, n_ids - at);
+        at += common(n, key, ids + at, n_ids - at);
         add_pages(t, n, tables, at, writer);
     }
     if (at < n->end && (at < n_ids || has_slot || lacks_page(t, n, tables, at))) {
@@ -225,26 +268,16 @@ static qn_status insert(qn_tree *t, const qn_tree_key *key, const int32_t *ids, 
         if (!n) return QN_E_NOMEM;
         add_pages(t, n, tables, at, writer);
     }
-    if (at < n_ids) {
-        qn_tree_node *leaf = qn_tree_new_leaf(t, n, n_ids, ids + at);
-        if (!leaf) {
-            if (!n->parent) qn_tree_drop(t, n);
-            return QN_E_NOMEM;
-        }
-        leaf->writer = writer;
-        leaf->cost_ns = cost_ns;
-        add_pages(t, leaf, tables, n_ids, writer);
-        t->counters.tokens_inserted += n_ids - at;
-        n = leaf;
-    }
+    if (at < n_ids) QN_TRY(add_leaves(t, n, key, ids, n_ids, tables, writer, cost_ns, &n));
     *out = n;
     return QN_OK;
 }
 
-/* What an insertion may add: a root, a node that is split and a new one. */
+/* What an insertion may add: a root, a node that is split, a new one and another from each content on. */
 static size_t most_bytes(const qn_tree *t, const qn_tree_key *key, int64_t n)
 {
-    return 3 * qn_tree_node_bytes(t, 0) + 2 * qn_tree_node_bytes(t, n) + sizeof *key + key->salt_bytes;
+    return (3 + (size_t)key->n_contents) * qn_tree_node_bytes(t, 0) + 2 * qn_tree_node_bytes(t, n) +
+           sizeof *key + key->salt_bytes;
 }
 
 qn_status qn_tree_insert(qn_tree *t, const qn_tree_key *key, const int32_t *ids, int64_t n,

@@ -14,6 +14,9 @@
  * likely to need; the prefix is then usable only as far as all pages are there that the next row sees.
  * Recurrent models go on only from a snapshot of their state, which a node may own for exactly its end.
  *
+ * A content (a picture) begins with a node, which has its digest. So siblings may begin with the same token: a node is
+ * found by its parent, its first token and its content.
+ *
  * What is kept gives way: pages that only the tree holds are the ledger's entry cache, and so is the tree's
  * own memory. First go pages of windows that no end of a branch needs, then the ends of branches, by the time
  * to compute them again / their bytes / their age; pinned ones stay. Pins with a time go when nothing else can.
@@ -50,12 +53,24 @@ qn_status qn_tree_new(const qn_tree_spec *spec, qn_tree **out);
 /* Lets go of all that it keeps. */
 void qn_tree_free(qn_tree *t);
 
+enum { QN_TREE_DIGEST_BYTES = 32 };
+
+/* What stands in a sequence from this token on is not said by its ids alone (a picture's vectors): it is what the
+ * digest is of. How far it goes is part of what the digest is of. */
+typedef struct {
+    int64_t first;
+    unsigned char digest[QN_TREE_DIGEST_BYTES]; /* of a hash that has no known collisions */
+} qn_tree_content;
+
 /* What decides the contents beside the tokens; compared exactly. */
 typedef struct {
     int32_t adapter; /* -1: none */
     int32_t is_long; /* turned by the frequencies of long sequences */
     const void *salt;
     size_t salt_bytes;
+    const qn_tree_content
+        *contents; /* [n_contents], by `first`; of the sequence, and not kept with the key */
+    int64_t n_contents;
 } qn_tree_key;
 
 /* The longest usable prefix of ids[0..n_max), *n tokens: the empty tables become as if a sequence had just
@@ -155,7 +170,7 @@ void qn_tree_get_counters(const qn_tree *t, qn_tree_counters *out);
 
 /* A node as a visitor sees it; all is borrowed until it returns. */
 typedef struct {
-    const qn_tree_key *key;
+    const qn_tree_key *key; /* without contents */
     int64_t begin, end;
     const int32_t *path;                      /* [end]: the ids of all tokens up to here */
     int64_t first_page, n_pages;              /* indices in the sequence */
@@ -163,7 +178,8 @@ typedef struct {
     int32_t slot;                             /* -1: none */
     uint64_t writer;
     int64_t cost_ns;
-    int n_pins; /* that end with it */
+    int has_content; /* some of its tokens, or of those before it, are said by a content */
+    int n_pins;      /* that end with it */
     const void *pins, *node;
 } qn_tree_view;
 /* The name of the i-th of n_pins. Within a visit. */

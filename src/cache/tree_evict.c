@@ -420,7 +420,9 @@ void qn_tree_poison(qn_tree *t, uint64_t writer)
 void qn_tree_poison_path(qn_tree *t, const qn_tree_key *key, const int32_t *ids)
 {
     pthread_mutex_lock(&t->lock);
-    qn_tree_node *root = qn_tree_root(t, key), *top = root ? qn_tree_child(t, root, ids[0]) : NULL;
+    const qn_tree_content *next = qn_tree_content_from(key, 0);
+    qn_tree_node *root = qn_tree_root(t, key), *top = NULL;
+    if (root) top = qn_tree_child(t, root, ids[0], next && !next->first ? next : NULL);
     if (top) poison_branch(t, top);
     pthread_mutex_unlock(&t->lock);
 }

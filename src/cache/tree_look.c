@@ -19,7 +19,12 @@ static const qn_tree_gone *find_gone(const qn_tree *t, const qn_tree_key *key, c
         by_end[at] = &t->gone[k];
     }
     uint64_t hash = qn_tree_key_hash(t, key);
+    const qn_tree_content *next = qn_tree_content_from(key, 0);
     for (int64_t end = 1; end <= n; end++) {
+        if (next && next->first == end - 1) {
+            hash = qn_tree_hash_content(hash, next->digest);
+            next = qn_tree_content_from(key, end);
+        }
         hash = qn_tree_hash_on(hash, ids[end - 1]);
         for (; i < count && by_end[i]->end <= end; i++)
             if (by_end[i]->end == end && by_end[i]->hash == hash && end > n_known) found = by_end[i];
@@ -110,6 +115,7 @@ qn_status qn_tree_walk(qn_tree *t, qn_tree_visit_fn *fn, void *user)
                                  .slot = n->slot,
                                  .writer = n->writer,
                                  .cost_ns = n->cost_ns,
+                                 .has_content = n->is_behind_content,
                                  .n_pins = n->n_pins,
                                  .pins = t->pins,
                                  .node = n};
@@ -139,15 +145,27 @@ typedef struct {
     int32_t *holds[QN_TREE_GROUPS_MAX], *slot_holds; /* [total] of each pool */
 } census;
 
+/* What begins with the node, put into *to; NULL: nothing does. */
+static const qn_tree_content *content_of(const qn_tree_node *n, qn_tree_content *to)
+{
+    if (!n->has_content) return NULL;
+    to->first = n->begin;
+    memcpy(to->digest, n->digest, sizeof to->digest);
+    return to;
+}
+
 static const char *check_place(const qn_tree *t, const qn_tree_node *n)
 {
     const qn_tree_node *p = n->parent;
     if (n->begin != p->end || n->end <= n->begin) return "a node does not begin where its parent ends";
-    if (qn_tree_child(t, p, n->ids[0]) != n) return "a child is not found by its first token";
+    const qn_tree_content *content = content_of(n, &(qn_tree_content){0});
+    if (qn_tree_child(t, p, n->ids[0], content) != n) return "a child is not found by its first token";
+    if (n->is_behind_content != (n->has_content || p->is_behind_content))
+        return "a content is not handed down";
     if (n->used > p->used) return "a node is younger than its parent";
     if (n->is_listed != (!n->child && !qn_tree_is_kept(n))) return "the list of evictable nodes is wrong";
     if (n->next && (n->next->before != n || n->next->parent != p)) return "siblings are not linked";
-    uint64_t hash = p->hash;
+    uint64_t hash = qn_tree_hash_content(p->hash, content ? content->digest : NULL);
     for (int64_t i = 0; i < n->end - n->begin; i++) hash = qn_tree_hash_on(hash, n->ids[i]);
     return hash == n->hash ? NULL : "a node's hash does not match its tokens";
 }

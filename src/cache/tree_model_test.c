@@ -26,8 +26,10 @@ enum {
     OPS = 100000
 };
 
-static const qn_tree_key keys[N_KEYS] = {
-    {-1, 0, NULL, 0}, {1, 0, NULL, 0}, {-1, 1, NULL, 0}, {-1, 0, "salt", 4}};
+static const qn_tree_key keys[N_KEYS] = {{.adapter = -1},
+                                         {.adapter = 1},
+                                         {.adapter = -1, .is_long = 1},
+                                         {.adapter = -1, .salt = "salt", .salt_bytes = 4}};
 
 /* One known prefix: its last token is at position end - 1. */
 typedef struct {

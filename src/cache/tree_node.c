@@ -19,15 +19,22 @@ static qn_tree_node **bucket(const qn_tree *t, uint64_t hash)
     return &t->buckets[hash & (t->n_buckets - 1)];
 }
 
-static uint64_t place(const qn_tree *t, const qn_tree_node *parent, int32_t id)
+/* digest: of the content that begins there; NULL: none does. */
+static uint64_t place(const qn_tree *t, const qn_tree_node *parent, int32_t id, const unsigned char *digest)
 {
-    return qn_random_bits(t->seed ^ parent->number, (uint32_t)id);
+    const uint64_t seed = t->seed ^ parent->number;
+    return qn_random_bits(digest ? qn_hash_bytes(digest, QN_TREE_DIGEST_BYTES, seed) : seed, (uint32_t)id);
 }
 
-/* Of a root by its key, of others by their parent and first token. */
+static const unsigned char *digest_of(const qn_tree_node *n)
+{
+    return n->has_content ? n->digest : NULL;
+}
+
+/* Of a root by its key, of others by their parent, content and first token. */
 static qn_tree_node **bucket_of(const qn_tree *t, const qn_tree_node *n)
 {
-    return bucket(t, n->parent ? place(t, n->parent, n->ids[0]) : n->hash);
+    return bucket(t, n->parent ? place(t, n->parent, n->ids[0], digest_of(n)) : n->hash);
 }
 
 static int is_key(const qn_tree_key *a, const qn_tree_key *b)
@@ -43,10 +50,18 @@ qn_tree_node *qn_tree_root(const qn_tree *t, const qn_tree_key *key)
     return n;
 }
 
-qn_tree_node *qn_tree_child(const qn_tree *t, const qn_tree_node *parent, int32_t id)
+static int has_digest(const qn_tree_node *n, const unsigned char *digest)
 {
-    qn_tree_node *n = *bucket(t, place(t, parent, id));
-    while (n && (n->parent != parent || n->ids[0] != id)) n = n->in_bucket;
+    if (!n->has_content || !digest) return !n->has_content == !digest;
+    return memcmp(n->digest, digest, QN_TREE_DIGEST_BYTES) == 0;
+}
+
+qn_tree_node *qn_tree_child(const qn_tree *t, const qn_tree_node *parent, int32_t id,
+                            const qn_tree_content *content)
+{
+    const unsigned char *digest = content ? content->digest : NULL;
+    qn_tree_node *n = *bucket(t, place(t, parent, id, digest));
+    while (n && (n->parent != parent || n->ids[0] != id || !has_digest(n, digest))) n = n->in_bucket;
     return n;
 }
 
@@ -228,9 +243,16 @@ static void join(qn_tree *t, qn_tree_node *n)
     join_siblings(t, n);
 }
 
+static void put_content(qn_tree_node *n, const unsigned char *digest)
+{
+    n->has_content = digest != NULL;
+    n->is_behind_content = n->has_content || n->parent->is_behind_content;
+    if (digest) memcpy(n->digest, digest, QN_TREE_DIGEST_BYTES);
+}
+
 static void hash_ids(qn_tree_node *n)
 {
-    n->hash = n->parent->hash;
+    n->hash = qn_tree_hash_content(n->parent->hash, digest_of(n));
     for (int64_t i = 0; i < n->end - n->begin; i++) n->hash = qn_tree_hash_on(n->hash, n->ids[i]);
 }
 
@@ -244,6 +266,8 @@ qn_tree_node *qn_tree_new_root(qn_tree *t, const qn_tree_key *key)
         return NULL;
     }
     *n->key = *key;
+    n->key->contents = NULL;
+    n->key->n_contents = 0;
     n->key->salt = n->key + 1;
     if (key->salt_bytes) memcpy(n->key + 1, key->salt, key->salt_bytes);
     n->hash = qn_tree_key_hash(t, key);
@@ -252,10 +276,12 @@ qn_tree_node *qn_tree_new_root(qn_tree *t, const qn_tree_key *key)
     return n;
 }
 
-qn_tree_node *qn_tree_new_leaf(qn_tree *t, qn_tree_node *parent, int64_t end, const int32_t *ids)
+qn_tree_node *qn_tree_new_leaf(qn_tree *t, qn_tree_node *parent, int64_t end, const int32_t *ids,
+                               const qn_tree_content *content)
 {
     qn_tree_node *n = new_node(t, parent, parent->end, end);
     if (!n) return NULL;
+    put_content(n, content ? content->digest : NULL);
     memcpy(n->ids, ids, (size_t)(end - n->begin) * sizeof *ids);
     memset(n->pages, 0xff, (size_t)n->n_pages * (size_t)t->spec.n_groups * sizeof *n->pages);
     for (int g = 0; g < t->spec.n_groups; g++) n->missing[g] = n->n_pages;
@@ -311,10 +337,12 @@ qn_tree_node *qn_tree_split(qn_tree *t, qn_tree_node *n, int64_t at)
     head->writer = n->writer;
     head->filler = n->filler;
     head->cost_ns = n->cost_ns;
+    put_content(head, digest_of(n));
     hash_ids(head);
     take_from_bucket(t, n);
     leave_siblings(t, n);
     join(t, head);
+    n->has_content = 0;
     shrink(t, n, n_ids, n->end - at, shift, n->n_pages - shift);
     n->parent = head;
     n->begin = at;

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 
+#include "base/map.h"
 #include "cache/tree.h"
 
 typedef struct qn_tree_node qn_tree_node;
@@ -21,9 +22,11 @@ struct qn_tree_node {
     qn_tree_node *older_slot, *newer_slot; /* of those with a snapshot */
     qn_tree_key *key;                      /* of a root, with its salt behind it */
     int64_t begin, end;
-    int32_t *ids;                /* [end - begin] */
-    int32_t *pages;              /* [n_groups, n_pages]; -1: not there */
-    int64_t first_page, n_pages; /* indices in the sequence */
+    int has_content, is_behind_content;         /* one begins here, or before its begin on the way */
+    unsigned char digest[QN_TREE_DIGEST_BYTES]; /* of the content that begins here */
+    int32_t *ids;                               /* [end - begin] */
+    int32_t *pages;                             /* [n_groups, n_pages]; -1: not there */
+    int64_t first_page, n_pages;                /* indices in the sequence */
     int64_t
         missing[QN_TREE_GROUPS_MAX]; /* the first so many pages of a group are not there, all others are */
     int32_t slot;                    /* -1: none */
@@ -108,10 +111,30 @@ static inline int qn_tree_is_kept(const qn_tree_node *n)
     return n->n_pins || n->timed;
 }
 
+/* The first content that begins at this token or behind it; NULL: none does. */
+static inline const qn_tree_content *qn_tree_content_from(const qn_tree_key *key, int64_t at)
+{
+    int64_t low = 0, high = key->n_contents;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if (key->contents[middle].first < at)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < key->n_contents ? &key->contents[low] : NULL;
+}
+
 static inline uint64_t qn_tree_hash_on(uint64_t hash, int32_t id)
 {
     hash = (hash + (uint32_t)id + 1) * 0xd6e8feb86659fd93u;
     return hash ^ hash >> 32;
+}
+
+/* digest NULL: no content begins there. */
+static inline uint64_t qn_tree_hash_content(uint64_t hash, const unsigned char *digest)
+{
+    return digest ? qn_hash_bytes(digest, QN_TREE_DIGEST_BYTES, hash) : hash;
 }
 
 /* tree.c */
@@ -125,7 +148,9 @@ void qn_tree_find(const qn_tree *t, const qn_tree_key *key, const int32_t *ids, 
 uint64_t qn_tree_key_hash(const qn_tree *t, const qn_tree_key *key);
 /* NULL: there is none. */
 qn_tree_node *qn_tree_root(const qn_tree *t, const qn_tree_key *key);
-qn_tree_node *qn_tree_child(const qn_tree *t, const qn_tree_node *parent, int32_t id);
+/* content: what begins with it; NULL: nothing does. */
+qn_tree_node *qn_tree_child(const qn_tree *t, const qn_tree_node *parent, int32_t id,
+                            const qn_tree_content *content);
 /* The node after n in an order that has parents before children, within the branch of top; NULL: n was the
  * last. */
 qn_tree_node *qn_tree_after(const qn_tree_node *n, const qn_tree_node *top);
@@ -138,8 +163,9 @@ void qn_tree_touch(qn_tree *t, qn_tree_node *n);
 size_t qn_tree_node_bytes(const qn_tree *t, int64_t n_tokens);
 /* NULL, here and below: out of memory, nothing changed. */
 qn_tree_node *qn_tree_new_root(qn_tree *t, const qn_tree_key *key);
-/* For tokens [parent->end, end), without pages yet. ids: of these tokens. */
-qn_tree_node *qn_tree_new_leaf(qn_tree *t, qn_tree_node *parent, int64_t end, const int32_t *ids);
+/* For tokens [parent->end, end), without pages yet. ids: of these tokens. content: as for qn_tree_child. */
+qn_tree_node *qn_tree_new_leaf(qn_tree *t, qn_tree_node *parent, int64_t end, const int32_t *ids,
+                               const qn_tree_content *content);
 /* A new node above n takes its tokens below position `at`; n keeps the rest, with pins, snapshot and
  * children. */
 qn_tree_node *qn_tree_split(qn_tree *t, qn_tree_node *n, int64_t at);

@@ -112,8 +112,9 @@ static void test_keys(void **state)
 {
     qn_fake_cache c;
     int32_t a[CAPACITY];
-    const qn_tree_key keys[] = {{-1, 0, NULL, 0}, {3, 0, NULL, 0},  {-1, 1, NULL, 0},
-                                {-1, 0, "x", 1},  {-1, 0, "xy", 2}, {-1, 0, "xz", 2}};
+    const qn_tree_key keys[] = {{-1, 0, NULL, 0, NULL, 0}, {3, 0, NULL, 0, NULL, 0},
+                                {-1, 1, NULL, 0, NULL, 0}, {-1, 0, "x", 1, NULL, 0},
+                                {-1, 0, "xy", 2, NULL, 0}, {-1, 0, "xz", 2, NULL, 0}};
     enum { N = sizeof keys / sizeof *keys };
     begin(&c, 1, NULL, 200, 0);
     text(a, 1, 100, 0);
@@ -473,7 +474,7 @@ static void test_no_room(void **state)
 /* Everything once, with an allocation that fails. */
 static qn_status use_all(qn_fake_cache *c, qn_fake_sequence *s, const int32_t *a, const int32_t *b)
 {
-    const qn_tree_key salted = {3, 1, "salt", 4};
+    const qn_tree_key salted = {3, 1, "salt", 4, NULL, 0};
     QN_TRY(qn_fake_cache_begin(c, 2, NULL, 60, 4));
     QN_TRY(qn_fake_sequence_begin(s, c, salted, CAPACITY));
     QN_TRY(qn_fake_sequence_compute(s, a, 100));

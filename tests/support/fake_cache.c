@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/map.h"
 #include "base/mem.h"
 
 static size_t unit_bytes(const qn_state *s)
@@ -110,11 +111,14 @@ void qn_fake_sequence_end(qn_fake_sequence *s)
     *s = (qn_fake_sequence){0};
 }
 
-/* Of a token and all before it; the key counts as the first. */
+/* Of a token and all before it; the key counts as the first, and a content that begins with a token counts with it. */
 static uint64_t hash_on(const qn_fake_sequence *s, int64_t at)
 {
     uint64_t h = at ? s->hashes[at - 1] : (uint64_t)s->key.adapter * 7919 + (uint64_t)s->key.is_long * 104729;
     for (size_t i = 0; !at && i < s->key.salt_bytes; i++) h = h * 31 + ((const uint8_t *)s->key.salt)[i];
+    for (int64_t i = 0; i < s->key.n_contents; i++)
+        if (s->key.contents[i].first == at)
+            h = qn_hash_bytes(s->key.contents[i].digest, QN_TREE_DIGEST_BYTES, h);
     h = (h + (uint32_t)s->ids[at] + 1) * 0x9e3779b97f4a7c15u;
     return h ^ h >> 29;
 }

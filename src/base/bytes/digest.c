@@ -124,15 +124,26 @@ void qn_digest_put(qn_digest *d, const void *bytes, size_t n)
     if (n) memcpy(d->block, p, n);
 }
 
-void qn_digest_end(qn_digest *d, char hex[QN_SUM_HEX_MAX])
+static void put_length(qn_digest *d)
 {
     const uint64_t n_bits = d->n_bytes * 8;
-    const int n_words = d->kind == QN_SUM_SHA256 ? 8 : d->kind == QN_SUM_GIT_SHA1 ? 5 : 0;
     unsigned char length[8];
     for (int i = 0; i < 8; i++) length[i] = (unsigned char)(n_bits >> (56 - 8 * i));
     qn_digest_put(d, "\x80", 1);
     while (d->n_bytes % sizeof d->block != 56) qn_digest_put(d, "", 1);
     qn_digest_put(d, length, sizeof length);
+}
+
+void qn_digest_end_bytes(qn_digest *d, unsigned char out[QN_SUM_BYTES])
+{
+    put_length(d);
+    for (int i = 0; i < QN_SUM_BYTES; i++) out[i] = (unsigned char)(d->state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+void qn_digest_end(qn_digest *d, char hex[QN_SUM_HEX_MAX])
+{
+    const int n_words = d->kind == QN_SUM_SHA256 ? 8 : d->kind == QN_SUM_GIT_SHA1 ? 5 : 0;
+    put_length(d);
     hex[0] = 0;
     for (int i = 0; i < n_words; i++) snprintf(hex + 8 * i, 9, "%08x", (unsigned)d->state[i]);
 }

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/bytes/digest.h"
@@ -18,6 +19,13 @@ static void expect(qn_digest_kind kind, const void *bytes, size_t n, const char 
     qn_digest_begin(&d, kind, (int64_t)n);
     qn_digest_put(&d, bytes, n);
     qn_digest_end(&d, got);
+    assert_string_equal(got, hex);
+    if (kind != QN_SUM_SHA256) return;
+    unsigned char sum[QN_SUM_BYTES];
+    qn_digest_begin(&d, kind, (int64_t)n);
+    qn_digest_put(&d, bytes, n);
+    qn_digest_end_bytes(&d, sum);
+    for (int i = 0; i < QN_SUM_BYTES; i++) snprintf(got + 2 * i, 3, "%02x", sum[i]);
     assert_string_equal(got, hex);
 }
 

@@ -485,8 +485,10 @@ static qn_status insert_nodes(loading *l, int64_t n)
 static qn_status pin(loading *l, const qn_state_pin *own, const char *name)
 {
     const qn_state_key key = qn_state_file_key(l->f, qn_state_file_node(l->f, own->node).key);
-    const qn_tree_key to = {l->adapters[qn_state_file_node(l->f, own->node).key], key.is_long, key.salt,
-                            key.salt_bytes};
+    const qn_tree_key to = {.adapter = l->adapters[qn_state_file_node(l->f, own->node).key],
+                            .is_long = key.is_long,
+                            .salt = key.salt,
+                            .salt_bytes = key.salt_bytes};
     if (to.adapter == NOT_LOADED || qn_tree_is_pinned(l->e->tree, name)) return QN_OK;
     if (!l->n_there[own->node] || l->n_there[own->node] < end_of(l, own->node)) return QN_E_FULL;
     walk_to(l, own->node, l->n_there[own->node]);
@@ -513,7 +515,10 @@ static void report(loading *l)
     for (int64_t i = qn_state_file_nodes(l->f) - 1; i >= 0; i--) { /* parents come after their children */
         const qn_state_node node = qn_state_file_node(l->f, i);
         const qn_state_key key = qn_state_file_key(l->f, node.key);
-        const qn_tree_key own = {l->adapters[node.key], key.is_long, key.salt, key.salt_bytes};
+        const qn_tree_key own = {.adapter = l->adapters[node.key],
+                                 .is_long = key.is_long,
+                                 .salt = key.salt,
+                                 .salt_bytes = key.salt_bytes};
         if (own.adapter == NOT_LOADED) continue;
         all += node.n_ids;
         if (!l->n_there[i]) continue;

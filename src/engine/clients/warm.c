@@ -11,7 +11,10 @@
 static qn_tree_key key_of(const qn_engine *e, int32_t adapter, const char *salt, int64_t n)
 {
     int64_t limit = e->config.rope_short_positions;
-    return (qn_tree_key){adapter, limit && n > limit, salt ? salt : "", salt ? strlen(salt) : 0};
+    return (qn_tree_key){.adapter = adapter,
+                         .is_long = limit && n > limit,
+                         .salt = salt ? salt : "",
+                         .salt_bytes = salt ? strlen(salt) : 0};
 }
 
 static qn_status ignore(void *user, int64_t row, int64_t position, int64_t n, float *logits)
