@@ -580,7 +580,7 @@ static void images(void **state)
     int64_t left = 1;
     double worst = 0;
     qn_test_ok(qn_images_new(qn_engine_config(e), 1, &image, ids->data, ids->n_elements, 1 << 20, &im));
-    while (left) qn_test_ok(qn_images_see(im, e, &left));
+    while (left) qn_test_ok(qn_images_see(im, e, 0, &left));
     last_rows rows = {qn_alloc_array((size_t)want->n_elements, sizeof(float)),
                       qn_engine_config(e)->vocab_size};
     for (int64_t piece = 200; piece > 0; piece -= 193) {

@@ -67,7 +67,7 @@ static qn_images *see_all(golden *g, const int32_t *ids, int64_t n_ids, size_t n
     qn_images *im = NULL;
     int64_t left = 1;
     qn_test_ok(qn_images_new(qn_engine_config(g->e), n, images, ids, n_ids, 1 << 20, &im));
-    while (left) qn_test_ok(qn_images_see(im, g->e, &left));
+    while (left) qn_test_ok(qn_images_see(im, g->e, 0, &left));
     return im;
 }
 
@@ -423,7 +423,7 @@ static void test_out_of_memory(void **state)
         qn_images *im = NULL;
         qn_mem_fail_nth(n);
         status = qn_images_new(qn_engine_config(g.e), 2, several(), ids, n_ids, 9999, &im);
-        if (status == QN_OK) status = qn_images_see(im, g.e, &left);
+        if (status == QN_OK) status = qn_images_see(im, g.e, 0, &left);
         qn_mem_fail_nth(0);
         if (status != QN_OK && status != QN_E_NOMEM)
             fail_msg("%s: %s", qn_status_name(status), qn_last_error());

@@ -49,7 +49,7 @@ static golden open_golden(const char *kind, const char *dir, qn_engine_options o
     g.vocab = qn_engine_config(g.e)->vocab_size;
     assert_true(g.vocab <= VOCAB_MAX && g.n_ids <= IDS_MAX);
     qn_test_ok(qn_images_new(qn_engine_config(g.e), 1, &image, g.ids, g.n_ids, 1 << 20, &g.im));
-    while (left) qn_test_ok(qn_images_see(g.im, g.e, &left));
+    while (left) qn_test_ok(qn_images_see(g.im, g.e, 0, &left));
     assert_int_equal(qn_images_prompt(g.im).n_ids, g.n_ids);
     assert_memory_equal(qn_images_prompt(g.im).ids, g.ids, (size_t)g.n_ids * sizeof *g.ids);
     return g;

@@ -85,10 +85,13 @@ qn_status qn_native_find_stable(native_model *m, const qn_prompt *prompt, const 
     int64_t n = 0;
     *out = 0;
     if (!prompt->conversation || !qn_engine_keeps_points(m->engine)) return QN_OK;
-    QN_TRY(qn_conversation_request(prompt->conversation, prompt->continue_final, &request));
-    qn_status status = QN_E_NOMEM;
-    if (json_object_set_new(request, "add_generation_prompt", json_false()) == 0)
-        status = qn_chat_text_render(m->text, request, QN_CHAT_TRUST_TEMPLATE, NULL, &ids, &n_ids);
+    native_places places = {0};
+    QN_TRY(qn_native_places_make(m, prompt, &places));
+    qn_status status = qn_conversation_request(prompt->conversation, prompt->continue_final, &request);
+    if (status == QN_OK && json_object_set_new(request, "add_generation_prompt", json_false()) != 0)
+        status = QN_E_NOMEM;
+    if (status == QN_OK) status = qn_model_text_ids(m->text, request, places.of, &ids, &n_ids);
+    qn_native_places_free(&places);
     while (n < whole->n_ids && n < (int64_t)n_ids && ids[n] == whole->ids[n]) n++;
     qn_free(ids);
     json_decref(request);

@@ -84,6 +84,12 @@ static qn_status render(const qn_chat_text *text, const json_t *request, const q
     return status;
 }
 
+qn_status qn_model_text_ids(const qn_chat_text *text, const json_t *request, const qn_chat_places *places,
+                            int32_t **ids, size_t *n_ids)
+{
+    return render(text, request, places, NULL, ids, n_ids);
+}
+
 qn_status qn_model_text_render(const qn_chat_text *text, const char *path, const qn_prompt *prompt,
                                const qn_chat_places *places, char **out, int32_t **ids, int64_t *n_ids)
 {

@@ -23,6 +23,9 @@ qn_status qn_model_text_decode(const qn_chat_text *text, const char *path, int64
 /* places: what takes the place of each picture in a chat; NULL: marks stay. *out has the marks in any case. */
 qn_status qn_model_text_render(const qn_chat_text *text, const char *path, const qn_prompt *prompt,
                                const qn_chat_places *places, char **out, int32_t **ids, int64_t *n_ids);
+/* Ids of a chat as the template gets it, owned by the caller. places: as above. */
+qn_status qn_model_text_ids(const qn_chat_text *text, const json_t *request, const qn_chat_places *places,
+                            int32_t **ids, size_t *n_ids);
 /* Ids of a prompt that is a text or a chat, owned by the caller. */
 qn_status qn_model_text_prompt(const qn_chat_text *text, const char *path, const qn_prompt *prompt,
                                const qn_chat_places *places, int32_t **ids, size_t *n_ids);

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "engine/machine/images.h"
+#include "engine/machine/prefixes.h"
 
 typedef struct evaluation evaluation;
 
@@ -76,6 +77,7 @@ static qn_status place_images(evaluation *v, const qn_engine *e, const qn_evalua
     const qn_ids *row = what->rows;
     QN_TRY(qn_images_new(qn_engine_config(e), what->n_images, what->images, row->ids, row->n_ids,
                          qn_engine_get_info(e)->context_size, &v->images));
+    if (qn_engine_has_tree(e) && !what->no_cache) QN_TRY(qn_images_identify(v->images));
     const int64_t n = qn_images_prompt(v->images).n_ids;
     if (n == row->n_ids && what->from && qn_images_extend(v->images, what->from[0]) != what->from[0])
         return qn_fail(QN_E_ARG,

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "constrain/validate/validate.h"
 #include "engine/machine/images.h"
+#include "engine/machine/prefixes.h"
 #include "engine/schedule/request.h"
 #include "engine/schedule/speculate.h"
 #include "text/tokenizer/stop.h"
@@ -170,6 +171,13 @@ static qn_status set_pins(qn_request *q, const qn_run_prompt *prompt, const qn_g
     return QN_OK;
 }
 
+/* prompt->n_stable counts the row's ids before they were made longer: pictures stand before that place. */
+static int64_t stable_of(const qn_run_prompt *prompt, int64_t i_row, const qn_ids *ids)
+{
+    const int64_t n_behind = prompt->rows[i_row].n_ids - prompt->n_stable;
+    return prompt->n_stable && n_behind < ids->n_ids ? ids->n_ids - n_behind : 0;
+}
+
 /* What a row works with is made before the first step, so that a step allocates nothing of its own. */
 static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt, const qn_generate_options *o)
 {
@@ -180,6 +188,7 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
     QN_TRY(check_prompt(r, i_row, &ids));
     if (prompt->n_images) {
         QN_TRY(place_images(r, prompt, &q->images));
+        if (qn_engine_has_tree(r->model.engine) && !o->no_prefix_cache) QN_TRY(qn_images_identify(q->images));
         ids = qn_images_prompt(q->images);
         q->n_unseen = (int64_t)prompt->n_images;
     }
@@ -192,7 +201,7 @@ static qn_status make_row(qn_run *r, int64_t i_row, const qn_run_prompt *prompt,
     QN_TRY(qn_request_init(q, ids.ids, ids.n_ids, QN_TOKENS_AHEAD, o->n_top_logprobs));
     q->client = &r->client;
     q->row = i_row;
-    q->n_stable = prompt->n_stable;
+    q->n_stable = stable_of(prompt, i_row, &ids);
     QN_TRY(set_pins(q, prompt, o));
     q->salt = r->salt;
     q->tenant = r->tenant;

@@ -337,7 +337,7 @@ static qn_status compute(taking *t, qn_scheduler *scheduler, int64_t n_images)
     int keeps = 0;
     QN_TRY(qn_scheduler_enter(scheduler));
     qn_status status = begin(t, &g);
-    while (status == QN_OK && n_images > 0) status = qn_images_see(t->images, t->engine, &n_images);
+    while (status == QN_OK && n_images > 0) status = qn_images_see(t->images, t->engine, 0, &n_images);
     while (status == QN_OK && qn_sequence_length(g.sequence) < t->n) {
         status = compute_chunk(t, g.sequence, qn_sequence_length(g.sequence));
         if (status != QN_OK || keeps) continue;

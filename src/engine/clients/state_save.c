@@ -2,6 +2,7 @@
  * copied, some at a time. */
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "engine/clients/handle_parts.h"
 #include "engine/clients/state_binding.h"
@@ -27,6 +28,7 @@ typedef struct {
     const qn_tree_key *key;              /* of the node that was written last */
     int64_t i_key;
     qn_buf ancestors;
+    int64_t n_left_out; /* tokens of nodes that a file has no form for */
 } saving;
 
 static qn_status begin(saving *s, qn_engine *e, qn_scheduler *scheduler, uint64_t fingerprint,
@@ -193,6 +195,10 @@ static qn_status put_node(void *user, const qn_tree_view *v)
     saving *s = user;
     qn_buf *b = &s->ancestors;
     qn_state_node node = {.parent = -1, .ids = v->path + v->begin, .n_ids = v->end - v->begin, .slot = -1};
+    if (v->has_content) { /* and so have all nodes behind it */
+        s->n_left_out += node.n_ids;
+        return QN_OK;
+    }
     if (v->key != s->key) {
         s->key = v->key;
         QN_TRY(put_key(s, v->key->adapter, v->key->is_long, v->key->salt, v->key->salt_bytes));
@@ -228,6 +234,9 @@ qn_status qn_state_save_tree(qn_engine *e, qn_scheduler *scheduler, uint64_t fin
         qn_scheduler_leave(scheduler);
     }
     if (status == QN_OK) status = write_all(&s, path);
+    if (status == QN_OK && s.n_left_out)
+        qn_log(QN_LOG_WARNING, "%s: %lld tokens are left out: pictures are among them or before them", path,
+               (long long)s.n_left_out);
     end(&s);
     return status;
 }

@@ -2,24 +2,29 @@
 
 #include <string.h>
 
+#include "base/bytes/digest.h"
 #include "base/checked.h"
 #include "base/mem.h"
 
 typedef struct {
     qn_image_plan plan;
     int64_t first, n_tokens; /* index of its first token; the others follow, be it with text between them */
+    int64_t end;             /* index behind the last one */
     uint8_t *rgb;            /* the views, resized */
     float *vectors;          /* [n_tokens, width] */
+    int is_seen;             /* they are computed */
 } placed_image;
 
 struct qn_images {
-    int64_t n, n_seen, width; /* width: floats of a vector */
-    int is_whole;             /* tokens of a picture see those behind them */
-    int is_spread;            /* the prompt has marks between the tokens of a picture */
-    placed_image *images;     /* [n], in the order of their places */
-    int32_t *ids;             /* [n_ids] */
-    int32_t *vector; /* [n_ids]: of each image token how many vectors stand before its own; -1: text */
+    int64_t n, width;     /* width: floats of a vector */
+    int is_whole;         /* tokens of a picture see those behind them */
+    int is_spread;        /* the prompt has marks between the tokens of a picture */
+    placed_image *images; /* [n], in the order of their places */
+    int32_t *ids;         /* [n_ids] */
+    int32_t *vector;      /* [n_ids]: of each image token how many vectors stand before its own; -1: text */
     int64_t n_ids;
+    qn_tree_content *contents; /* [n_contents], by qn_images_identify; NULL: not computed */
+    int64_t n_contents;
 };
 
 /* ---- places ------------------------------------------------------------------------------------------- */
@@ -90,6 +95,7 @@ static qn_status expand(qn_images *im, const int32_t *ids, int64_t n_ids, int32_
             im->ids[at++] = token;
         }
         left -= n;
+        im->images[k].end = at;
         i += (im->is_spread ? n : run) - 1;
     }
     return QN_OK;
@@ -180,6 +186,7 @@ void qn_images_free(qn_images *im)
     qn_free(im->images);
     qn_free(im->ids);
     qn_free(im->vector);
+    qn_free(im->contents);
     qn_free(im);
 }
 
@@ -204,7 +211,7 @@ static qn_status see_views(const placed_image *own, qn_engine *e, qn_image_grid 
     return qn_engine_see(e, n_views, views, patches, own->vectors);
 }
 
-static qn_status see(const placed_image *own, qn_engine *e)
+static qn_status see(placed_image *own, qn_engine *e)
 {
     const int64_t n_views = qn_image_plan_views(&own->plan),
                   each = qn_image_patch_floats(&qn_engine_config(e)->vision.processor);
@@ -218,17 +225,134 @@ static qn_status see(const placed_image *own, qn_engine *e)
     qn_status status = views && patches ? see_views(own, e, views, patches) : QN_E_NOMEM;
     qn_free(views);
     qn_free(patches);
+    own->is_seen = status == QN_OK;
     return status;
 }
 
-qn_status qn_images_see(qn_images *im, qn_engine *e, int64_t *left)
+/* The first image that has tokens at or behind this index, and no vectors; n: there is none. */
+static int64_t next_unseen(const qn_images *im, int64_t from, int64_t index)
 {
-    if (im->n_seen < im->n) {
-        QN_TRY(see(&im->images[im->n_seen], e));
-        im->n_seen++;
-    }
-    *left = im->n - im->n_seen;
+    while (from < im->n && (im->images[from].is_seen || im->images[from].end <= index)) from++;
+    return from;
+}
+
+int64_t qn_images_unseen(const qn_images *im, int64_t index)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; im && (i = next_unseen(im, i, index)) < im->n; i++) n++;
+    return n;
+}
+
+qn_status qn_images_see(qn_images *im, qn_engine *e, int64_t index, int64_t *left)
+{
+    const int64_t i = next_unseen(im, 0, index);
+    if (i < im->n) QN_TRY(see(&im->images[i], e));
+    *left = qn_images_unseen(im, index);
     return QN_OK;
+}
+
+int64_t qn_images_end(const qn_images *im)
+{
+    return im && im->n ? im->images[im->n - 1].end : 0;
+}
+
+/* ---- what tells them from others ---------------------------------------------------------------------- */
+
+static void put_numbers(qn_digest *d, const int64_t *numbers, size_t n)
+{
+    qn_digest_put(d, numbers, n * sizeof *numbers);
+}
+
+/* All that decides the image's vectors and positions: the views' sizes and pixels. */
+static void sum_image(const placed_image *own, unsigned char out[QN_TREE_DIGEST_BYTES])
+{
+    const qn_image_plan *plan = &own->plan;
+    const int64_t n_views = qn_image_plan_views(plan),
+                  sizes[] = {own->n_tokens, n_views, plan->tile_rows, plan->tile_columns};
+    qn_digest d;
+    qn_digest_begin(&d, QN_SUM_SHA256, 0);
+    put_numbers(&d, sizes, sizeof sizes / sizeof *sizes);
+    for (int64_t i = 0; i < n_views; i++) {
+        const qn_image_grid *v = qn_image_plan_view(plan, i);
+        const int64_t view[] = {v->height, v->width, v->rows, v->columns, v->token_rows, v->token_columns};
+        put_numbers(&d, view, sizeof view / sizeof *view);
+    }
+    qn_digest_put(&d, own->rgb, (size_t)qn_image_plan_bytes(plan));
+    qn_digest_end_bytes(&d, out);
+}
+
+/* Where contents begin; out NULL: they are counted. Where tokens see those behind them, a row of them is one. */
+static int64_t find_contents(const qn_images *im, qn_tree_content *out)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; !im->is_whole && i < im->n; i++, n++)
+        if (out) out[n].first = im->images[i].first;
+    for (int64_t i = 0; im->is_whole && i < im->n_ids; i++) {
+        if (im->vector[i] < 0 || (i && im->vector[i - 1] >= 0)) continue;
+        if (out) out[n].first = i;
+        n++;
+    }
+    return n;
+}
+
+/* The row's tokens see each other: each of them depends on all images in it. */
+static void sum_row(const qn_images *im, const unsigned char *sums, qn_tree_content *out)
+{
+    const int64_t end = qn_images_extend(im, out->first + 1);
+    int64_t before = 0;
+    qn_digest d;
+    qn_digest_begin(&d, QN_SUM_SHA256, 0);
+    for (int64_t i = 0; i < im->n; before += im->images[i++].n_tokens) {
+        const int64_t from = im->vector[out->first] - before, to = im->vector[end - 1] + 1 - before,
+                      part[] = {from > 0 ? from : 0,
+                                to < im->images[i].n_tokens ? to : im->images[i].n_tokens};
+        if (part[0] >= part[1]) continue;
+        put_numbers(&d, part, 2);
+        qn_digest_put(&d, sums + i * QN_TREE_DIGEST_BYTES, QN_TREE_DIGEST_BYTES);
+    }
+    qn_digest_end_bytes(&d, out->digest);
+}
+
+qn_status qn_images_identify(qn_images *im)
+{
+    const int64_t n = find_contents(im, NULL);
+    if (im->contents) return QN_OK;
+    unsigned char *sums = qn_alloc_array((size_t)im->n, QN_TREE_DIGEST_BYTES);
+    qn_tree_content *contents = qn_alloc_array((size_t)n, sizeof *contents);
+    if (!sums || !contents) {
+        qn_free(sums);
+        qn_free(contents);
+        return QN_E_NOMEM;
+    }
+    find_contents(im, contents);
+    for (int64_t i = 0; i < im->n; i++) sum_image(&im->images[i], sums + i * QN_TREE_DIGEST_BYTES);
+    for (int64_t i = 0; i < n; i++)
+        if (im->is_whole)
+            sum_row(im, sums, &contents[i]);
+        else
+            memcpy(contents[i].digest, sums + i * QN_TREE_DIGEST_BYTES, QN_TREE_DIGEST_BYTES);
+    qn_free(sums);
+    im->contents = contents;
+    im->n_contents = n;
+    return QN_OK;
+}
+
+const qn_tree_content *qn_images_contents(const qn_images *im, int64_t *n)
+{
+    *n = im->n_contents;
+    return im->contents;
+}
+
+int64_t qn_images_common(const qn_images *im, const qn_images *other, int64_t n)
+{
+    const int64_t n_own = im ? im->n_contents : 0, n_others = other ? other->n_contents : 0;
+    int64_t i = 0, end = n;
+    while (i < n_own && i < n_others && im->contents[i].first == other->contents[i].first &&
+           !memcmp(im->contents[i].digest, other->contents[i].digest, QN_TREE_DIGEST_BYTES))
+        i++;
+    if (i < n_own && im->contents[i].first < end) end = im->contents[i].first;
+    if (i < n_others && other->contents[i].first < end) end = other->contents[i].first;
+    return end;
 }
 
 /* ---- tokens ------------------------------------------------------------------------------------------- */
@@ -272,6 +396,13 @@ int64_t qn_images_extend(const qn_images *im, int64_t end)
 {
     if (!qn_images_is_whole(im, end - 1)) return end;
     while (qn_images_is_whole(im, end)) end++;
+    return end;
+}
+
+int64_t qn_images_shrink(const qn_images *im, int64_t end)
+{
+    if (!qn_images_is_whole(im, end)) return end;
+    while (qn_images_is_whole(im, end - 1)) end--;
     return end;
 }
 

@@ -3,11 +3,22 @@
 #include <string.h>
 
 #include "engine/machine/engine_parts.h"
+#include "engine/machine/images.h"
 
 static qn_tree_key key_of(const qn_sequence *s, const char *salt)
 {
     const char *bytes = salt ? salt : "";
-    return (qn_tree_key){s->adapter, s->is_long, bytes, strlen(bytes)};
+    qn_tree_key key = {
+        .adapter = s->adapter, .is_long = s->is_long, .salt = bytes, .salt_bytes = strlen(bytes)};
+    if (s->images) key.contents = qn_images_contents(s->images, &key.n_contents);
+    return key;
+}
+
+/* Whether it may use the tree: the pictures of one that does must be known by their contents. */
+static int is_known(const qn_sequence *s)
+{
+    int64_t n;
+    return s->engine->tree && (!s->images || qn_images_contents(s->images, &n));
 }
 
 /* The sequence is as it was made, but for what was set before its first step. */
@@ -15,6 +26,18 @@ static void detach(qn_sequence *s)
 {
     for (int i = 0; i < s->engine->groups.n; i++) qn_block_table_clear(&s->tables[i], s->engine->pages[i]);
     s->length = s->n_given = s->n_attached = 0;
+}
+
+/* Of n_max tokens those among which the longest prefix is to be looked for, so that it ends between two rows of tokens
+ * that see each other. */
+static int64_t find_end(const qn_sequence *s, const qn_tree_key *key, const int32_t *ids, int64_t n_max)
+{
+    for (int64_t n = qn_images_shrink(s->images, n_max), known; s->images;
+         n = qn_images_shrink(s->images, known)) {
+        known = qn_tree_peek(s->engine->tree, key, ids, n);
+        if (qn_images_shrink(s->images, known) == known) return n;
+    }
+    return n_max;
 }
 
 /* The state goes on from a copy of the snapshot, which is given back. */
@@ -35,10 +58,13 @@ int64_t qn_sequence_attach(qn_sequence *s, const char *salt, const int32_t *ids,
     qn_engine *e = s->engine;
     int64_t n = 0, limit = e->config.rope_short_positions;
     int32_t snapshot = -1;
-    if (!e->tree || n_max <= 0) return 0;
+    if (!is_known(s) || n_max <= 0) return 0;
     s->is_long = limit && s->expected > limit;
     const qn_tree_key key = key_of(s, salt);
-    if (qn_tree_match(e->tree, &key, ids, n_max, s->tables, &snapshot, &n) != QN_OK || !n) {
+    n_max = find_end(s, &key, ids, n_max);
+    const qn_status matched = qn_tree_match(e->tree, &key, ids, n_max, s->tables, &snapshot, &n);
+    if (matched != QN_OK || !n || qn_images_shrink(s->images, n) != n) {
+        if (snapshot >= 0) qn_pages_release(e->slots, snapshot);
         detach(s);
         return 0;
     }
@@ -64,7 +90,7 @@ void qn_sequence_remember(qn_sequence *s, const char *salt, const int32_t *ids, 
                           int64_t cost_ns)
 {
     qn_engine *e = s->engine;
-    if (!e->tree || s->is_lost || s->length <= 0 || s->length != s->n_given) return;
+    if (!is_known(s) || s->is_lost || s->length <= 0 || s->length != s->n_given) return;
     if (s->length > e->info.context_size) return; /* its first pages are gone */
     int32_t snapshot = take_snapshot(s);
     if (e->slots && snapshot < 0) return;
@@ -77,7 +103,7 @@ void qn_sequence_hold(qn_sequence *s, const char *salt, const int32_t *ids, int6
 {
     const qn_tree_key key = key_of(s, salt);
     const int64_t most_ms = INT64_MAX / 1000000;
-    if (!s->engine->tree) return;
+    if (!is_known(s)) return;
     qn_tree_hold(s->engine->tree, &key, ids, n, (ttl_ms < most_ms ? ttl_ms : most_ms) * 1000000);
 }
 
@@ -109,6 +135,11 @@ size_t qn_engine_evicted_bytes(qn_engine *e)
     qn_tree_counters c = {0};
     if (e->tree) qn_tree_get_counters(e->tree, &c);
     return c.evicted_bytes;
+}
+
+int qn_engine_has_tree(const qn_engine *e)
+{
+    return e->tree != NULL;
 }
 
 int qn_engine_has_state(const qn_engine *e)

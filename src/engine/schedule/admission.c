@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/machine/images.h"
 #include "engine/schedule/scheduler_parts.h"
 
 enum {
@@ -100,7 +101,7 @@ void qn_admission_receive(qn_scheduler *s)
 
 static int may_share(const qn_request *a, const qn_request *b)
 {
-    return !a->no_cache && !b->no_cache && !a->begins_anew && !b->begins_anew && !a->images && !b->images &&
+    return qn_request_uses_tree(a) && qn_request_uses_tree(b) && !a->begins_anew && !b->begins_anew &&
            a->adapter == b->adapter && strcmp(a->salt ? a->salt : "", b->salt ? b->salt : "") == 0;
 }
 
@@ -108,7 +109,7 @@ static int64_t shared_ids(const qn_request *a, const qn_request *b)
 {
     int64_t n = a->n_ids < b->n_ids ? a->n_ids : b->n_ids, i = 0;
     while (i < n && a->ids[i] == b->ids[i]) i++;
-    return i;
+    return qn_images_common(a->images, b->images, i);
 }
 
 /* Is another request about to compute much of what this one begins with? That one is then told to leave it
@@ -128,6 +129,7 @@ static int should_wait(qn_scheduler *s, qn_request *r)
             if (!r->sampler && r->logits_from < r->n_shared) r->n_shared = r->logits_from;
             const int64_t wanted = qn_prompt_logprobs_wanted(r->prompt_logprobs);
             if (wanted >= 0 && wanted < r->n_shared) r->n_shared = wanted;
+            r->n_shared = qn_images_shrink(r->images, r->n_shared);
         }
         if (r->n_shared < done + WORTH_WAITING && !(is_awaited && r->n_shared >= a->shared_end)) continue;
         if (!a->shared_end || a->shared_end > r->n_shared || a->shared_end <= done)

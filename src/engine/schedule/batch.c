@@ -64,6 +64,12 @@ static qn_status make_room(qn_scheduler *s, qn_request *r)
     return QN_OK;
 }
 
+/* Where a sequence may be computed again from its first token on (LongRoPE), no picture's vectors can be spared. */
+static int64_t first_computed(const qn_scheduler *s, const qn_request *r)
+{
+    return qn_engine_config(s->engine)->rope_short_positions ? 0 : r->n_attached;
+}
+
 static qn_status start(qn_scheduler *s, qn_request *r)
 {
     QN_TRY(make_room(s, r));
@@ -79,10 +85,11 @@ static qn_status start(qn_scheduler *s, qn_request *r)
     if (wanted >= 0) most = wanted;
     if (!r->sampler && r->evaluate && r->logits_from < most) most = r->logits_from;
     r->n_attached = 0;
-    if (!r->no_cache && !r->begins_anew && !r->images) {
+    if (qn_request_uses_tree(r) && !r->begins_anew) {
         r->n_attached = qn_sequence_attach(r->sequence, r->salt, r->ids, most);
         qn_events_cache(s, r->n_attached ? QN_CACHE_EVENT_HIT : QN_CACHE_EVENT_MISS, r, r->n_attached);
     }
+    r->n_unseen = qn_images_unseen(r->images, first_computed(s, r));
     if (!atomic_load_explicit(&r->admitted_ns, memory_order_relaxed)) {
         r->n_cached = r->n_attached; /* it may be read once the time is set */
         atomic_store_explicit(&r->n_computed, r->n_cached, memory_order_relaxed);
@@ -279,7 +286,7 @@ static int64_t see(qn_scheduler *s)
     for (qn_request *r = s->active.first; r; r = r->next) {
         if (!r->n_unseen || !is_its_time(s, r)) continue;
         int64_t start = qn_clock_ns();
-        qn_status status = qn_images_see(r->images, s->engine, &r->n_unseen);
+        qn_status status = qn_images_see(r->images, s->engine, first_computed(s, r), &r->n_unseen);
         int64_t took = qn_clock_ns() - start;
         atomic_fetch_add_explicit(&r->client->prefill_ns, took, memory_order_relaxed);
         if (status != QN_OK) qn_batch_fail(s, r, status);

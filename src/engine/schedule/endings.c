@@ -13,7 +13,7 @@ void qn_batch_touch(qn_scheduler *s, qn_client *c)
 
 void qn_batch_remember(qn_scheduler *s, qn_request *r)
 {
-    if (r->no_cache || r->images || r->ids_base || r->is_bad || r->step_status != QN_OK) return;
+    if (!qn_request_uses_tree(r) || r->ids_base || r->is_bad || r->step_status != QN_OK) return;
     const int64_t rows = QN_PROMPT_TILES * QN_PROMPT_TILE;
     const double ns = qn_prompt_costs_get(&s->prompt_costs, rows);
     qn_sequence_remember(r->sequence, r->salt, r->ids, r->number, (int64_t)ns / rows);

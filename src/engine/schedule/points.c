@@ -1,4 +1,5 @@
-/* Where on its way a request leaves prefixes. */
+/* Whether a request takes and leaves prefixes, and where on its way. */
+#include "engine/machine/images.h"
 #include "engine/machine/prefixes.h"
 #include "engine/schedule/scheduler_parts.h"
 
@@ -19,6 +20,12 @@ static int64_t next_pin(const qn_request *r, int64_t from)
     return 0;
 }
 
+int qn_request_uses_tree(const qn_request *r)
+{
+    int64_t n;
+    return !r->no_cache && (!r->images || qn_images_contents(r->images, &n));
+}
+
 int64_t qn_points_chunk(qn_scheduler *s, const qn_request *r, int64_t from, int64_t n)
 {
     int64_t end = from + n, last = r->n_ids;
@@ -30,6 +37,8 @@ int64_t qn_points_chunk(qn_scheduler *s, const qn_request *r, int64_t from, int6
     if (r->n_stable > from && r->n_stable < end) end = r->n_stable;
     const int64_t pin = next_pin(r, from);
     if (pin && pin < end) end = pin;
+    const int64_t pictures = qn_images_end(r->images);
+    if (pictures > from && pictures < end) end = pictures;
     int64_t before_last = point_before_last(s, r);
     if (before_last > from && before_last < end) end = before_last;
     int64_t point = (from / SNAPSHOT_IDS + 1) * SNAPSHOT_IDS;
@@ -40,6 +49,6 @@ int qn_points_has(qn_scheduler *s, const qn_request *r, int64_t length)
 {
     if (r->n_generated) return 0;
     return !qn_engine_keeps_points(s->engine) || length == r->shared_end || length == r->n_stable ||
-           length == next_pin(r, length - 1) || length == r->n_prompt || length == point_before_last(s, r) ||
-           length % SNAPSHOT_IDS == 0;
+           length == next_pin(r, length - 1) || length == qn_images_end(r->images) || length == r->n_prompt ||
+           length == point_before_last(s, r) || length % SNAPSHOT_IDS == 0;
 }

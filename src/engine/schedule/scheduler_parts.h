@@ -95,6 +95,8 @@ void qn_events_token(qn_scheduler *s, qn_request *r);
 void qn_events_step(qn_scheduler *s, int64_t n_prompt_rows, int64_t ns);
 
 /* ---- points.c ---- */
+/* May it take prefixes and leave some? Its pictures, if it has any, must be identified. */
+int qn_request_uses_tree(const qn_request *r);
 /* How many of the ids [from, from + n) it computes at once: up to where a prefix of it is to be kept. */
 int64_t qn_points_chunk(qn_scheduler *s, const qn_request *r, int64_t from, int64_t n);
 /* Is this length worth keeping? Always, where that costs nothing. */
