@@ -50,6 +50,8 @@ qn_array *qn_concat(qn_scope *s, int n, qn_array *const *parts);
 qn_array *qn_linear_exact(qn_scope *s, qn_array *x, qn_array *weight);
 qn_array *qn_take(qn_scope *s, qn_array *table, qn_array *ids);
 qn_array *qn_take_along(qn_scope *s, qn_array *x, qn_array *ids);
+/* See qn_params.sinkhorn. */
+qn_array *qn_sinkhorn(qn_scope *s, qn_array *x, float eps, int32_t n_turns);
 /* See qn_params.dropout. rate 0: x. */
 qn_array *qn_dropout(qn_scope *s, qn_array *x, qn_array *key, float rate, int64_t stream);
 /* Indices of the k largest of each row: the largest first, or by rising index. */

@@ -198,6 +198,18 @@ static qn_array *fallback_SOFTMAX(qn_scope *s, const qn_params *p, int n_in, qn_
     return qn_div(s, e, qn_sum(s, e, last));
 }
 
+static qn_array *fallback_SINKHORN(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
+{
+    const int last = in[0]->shape.n - 1;
+    qn_array *eps = qn_scalar(s, p->sinkhorn.eps), *m = qn_add(s, qn_softmax(s, in[0]), eps);
+    m = qn_div(s, m, qn_add(s, qn_sum(s, m, last - 1), eps));
+    for (int32_t i = 1; i < p->sinkhorn.n_turns; i++) {
+        m = qn_div(s, m, qn_add(s, qn_sum(s, m, last), eps));
+        m = qn_div(s, m, qn_add(s, qn_sum(s, m, last - 1), eps));
+    }
+    return m;
+}
+
 static qn_array *fallback_RMS_NORM(qn_scope *s, const qn_params *p, int n_in, qn_array *const *in)
 {
     qn_array *x = normed(s, in[0], p->norm.eps);

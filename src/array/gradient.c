@@ -410,6 +410,7 @@ static qn_array *gradient_CROSS_ENTROPY(qn_scope *s, qn_array *a, int i, qn_arra
 #define gradient_FUSED QN_NONE("the planner makes it, behind differentiation")
 #define gradient_RMS_NORM_GRAD QN_BY_FALLBACK
 #define gradient_LAYER_NORM QN_BY_FALLBACK
+#define gradient_SINKHORN QN_BY_FALLBACK
 #define gradient_ROPE_TABLE QN_NONE("positions are integers, and frequencies are constants of a model")
 #define gradient_TOP_K QN_NONE("it gives indices")
 #define gradient_ATTEND_GRAD QN_NONE("attention is differentiated once")

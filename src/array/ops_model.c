@@ -122,3 +122,9 @@ qn_array *qn_sdpa(qn_scope *s, qn_array *q, qn_array *k, qn_array *v, qn_array *
     qn_array *out = qn_matmul(s, scores, v);
     return qn_astype(s, qn_reshape(s, out, 4, (int64_t[]){batch, heads, n, z[3]}), back);
 }
+
+qn_array *qn_sinkhorn(qn_scope *s, qn_array *x, float eps, int32_t n_turns)
+{
+    const qn_params p = {.sinkhorn = {.eps = eps, .n_turns = n_turns}};
+    return qn_apply(s, QN_PRIM_SINKHORN, &p, 1, &x, NULL, QN_DTYPE_F32);
+}

@@ -116,6 +116,7 @@ static qn_array *experts(qn_scope *s, qn_array *a, qn_array *const *t)
 #define tangent_RMS_NORM QN_BY_FALLBACK
 #define tangent_RMS_NORM_GRAD QN_BY_FALLBACK
 #define tangent_LAYER_NORM QN_BY_FALLBACK
+#define tangent_SINKHORN QN_BY_FALLBACK
 #define tangent_ROPE_TABLE QN_NONE("positions are integers, and frequencies are constants of a model")
 #define tangent_ROPE linear
 #define tangent_MATMUL bilinear

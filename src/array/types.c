@@ -46,6 +46,7 @@ static typing typing_of(qn_prim prim)
     case QN_PRIM_MATMUL_ROWS:
         return (typing){SUMMED, 3};
     case QN_PRIM_SOFTMAX:
+    case QN_PRIM_SINKHORN:
     case QN_PRIM_DROPOUT:
     case QN_PRIM_TOP_K:
         return (typing){REAL, 1};

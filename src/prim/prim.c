@@ -249,6 +249,19 @@ static qn_status rule_SOFTMAX(const qn_prim_call *c, qn_shape *shape, qn_dtype *
     return QN_OK;
 }
 
+static qn_status rule_SINKHORN(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    ARITY(1);
+    const qn_shape *x = c->shape[0];
+    NEED(is_float(c->dtype[0]) && x->n >= 3, "needs f32 of three dimensions or more");
+    NEED(x->dim[x->n - 1] == x->dim[x->n - 2] && x->dim[x->n - 1] <= QN_SINKHORN_MAX,
+         "the last two dimensions must be the same and at most 8");
+    NEED(c->params->sinkhorn.n_turns >= 1, "n_turns must be positive");
+    *shape = *x;
+    *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
 static qn_status rule_norm(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     const qn_shape *x = c->shape[0];

@@ -16,7 +16,7 @@ typedef enum {
 
 typedef enum { QN_CLASS_SOURCE, QN_CLASS_ELEMENTWISE, QN_CLASS_OTHER } qn_prim_class;
 
-enum { QN_MAX_INPUTS = 10, QN_FUSED_MAX = 12 };
+enum { QN_MAX_INPUTS = 10, QN_FUSED_MAX = 12, QN_SINKHORN_MAX = 8 };
 
 /* State that outlives a run (KV pages, recurrent state): owned by a device, see device/device.h. */
 struct qn_state;
@@ -183,6 +183,11 @@ typedef union {
         int64_t n;                 /* size of the dimension that is scattered into */
         int32_t sym[QN_SYM_COUNT]; /* and its symbols, where that is the first one */
     } scatter;
+    struct {
+        float eps;
+        int32_t n_turns; /* >= 1 */
+    } sinkhorn; /* m = softmax of rows + eps; m /= column sums + eps; then n_turns - 1 times m /= row sums + eps, m /=
+                   column sums + eps. n is at most QN_SINKHORN_MAX */
     qn_params_attend attend;
     qn_params_cross_entropy cross_entropy;
     qn_params_recurrent recurrent;

@@ -178,6 +178,17 @@ static qn_array *make_SOFTMAX(qn_gradient_case *c)
     return qn_case_call(c, QN_PRIM_SOFTMAX, NULL, 1, &x);
 }
 
+static qn_array *make_SINKHORN(qn_gradient_case *c)
+{
+    const int64_t n = 1 + qn_case_roll(c, 4);
+    const qn_params p = {.sinkhorn = {.eps = 0.01f, .n_turns = 1 + (int32_t)qn_case_roll(c, 3)}};
+    qn_shape shape = qn_case_shape(c, 1, 2);
+    shape.dim[shape.n++] = n;
+    shape.dim[shape.n++] = n;
+    qn_array *x = qn_case_real_as(c, QN_REAL_ANY, shape);
+    return qn_case_call(c, QN_PRIM_SINKHORN, &p, 1, &x);
+}
+
 /* x, then `same` arrays of its shape, then up to `vectors` of its last dimension. */
 static qn_array *normed(qn_gradient_case *c, qn_prim prim, int same, int vectors)
 {
@@ -592,6 +603,7 @@ static const qn_case_row rows[] = {
     ROW(PROD),
     ROW(SCAN),
     ROW(SOFTMAX),
+    ROW(SINKHORN),
     ROW(RMS_NORM),
     ROW(RMS_NORM_GRAD),
     ROW(LAYER_NORM),

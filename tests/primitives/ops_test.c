@@ -162,6 +162,7 @@ static int few_supported(qn_device *d, qn_prim prim)
     case QN_PRIM_SUB:
     case QN_PRIM_MINIMUM:
     case QN_PRIM_SOFTMAX:
+    case QN_PRIM_SINKHORN:
     case QN_PRIM_RMS_NORM:
     case QN_PRIM_LAYER_NORM:
     case QN_PRIM_ROPE:

@@ -103,6 +103,47 @@ static void softmax_run(const qn_cpu_run *run, const qn_cpu_step *s)
 
 const qn_cpu_prim qn_cpu_SOFTMAX = {softmax_run, NULL};
 
+/* Sums run in the order of rows and columns: the same on all sets. */
+static void scale_rows(float *m, int64_t n, float eps)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float sum = m[i * n];
+        for (int64_t j = 1; j < n; j++) sum += m[i * n + j];
+        for (int64_t j = 0; j < n; j++) m[i * n + j] /= sum + eps;
+    }
+}
+
+static void scale_columns(float *m, int64_t n, float eps)
+{
+    float sum[QN_SINKHORN_MAX];
+    for (int64_t j = 0; j < n; j++) sum[j] = m[j];
+    for (int64_t i = 1; i < n; i++)
+        for (int64_t j = 0; j < n; j++) sum[j] += m[i * n + j];
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) m[i * n + j] /= sum[j] + eps;
+}
+
+static void sinkhorn_run(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    const rows r = rows_of(run, s);
+    const int64_t n = r.width;
+    const float eps = s->plan.params.sinkhorn.eps;
+    for (int64_t i = r.begin; i < r.end; i++)
+        for (int64_t l = 0; l < r.lines; l += n) {
+            float *m = (float *)s->out + i * r.out_stride + l * n;
+            const float *x = (const float *)s->in[0] + i * r.x_stride + l * n;
+            for (int64_t k = 0; k < n; k++) run->kernels->softmax(m + k * n, x + k * n, n);
+            for (int64_t k = 0; k < n * n; k++) m[k] += eps;
+            scale_columns(m, n, eps);
+            for (int32_t t = 1; t < s->plan.params.sinkhorn.n_turns; t++) {
+                scale_rows(m, n, eps);
+                scale_columns(m, n, eps);
+            }
+        }
+}
+
+const qn_cpu_prim qn_cpu_SINKHORN = {sinkhorn_run, NULL};
+
 static void table_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
     int64_t begin, end, half = s->plan.in[1].shape.dim[0];

@@ -136,4 +136,18 @@ mx::array prim_SOFTMAX(const call &c)
     return mx::where(mx::equal(mx::max(x, -1, true), nothing), mx::array(0.0f), mx::softmax(x, -1, true));
 }
 
+mx::array prim_SINKHORN(const call &c)
+{
+    const auto &p = c.p().sinkhorn;
+    const mx::array eps(p.eps);
+    if (c.in(0).size() == 0) return c.in(0);
+    mx::array m = mx::add(mx::softmax(c.in(0), -1, true), eps);
+    m = mx::divide(m, mx::add(mx::sum(m, -2, true), eps));
+    for (int i = 1; i < p.n_turns; i++) {
+        m = mx::divide(m, mx::add(mx::sum(m, -1, true), eps));
+        m = mx::divide(m, mx::add(mx::sum(m, -2, true), eps));
+    }
+    return m;
+}
+
 } // namespace qn

@@ -194,9 +194,66 @@ static qn_status launch_softmax(qn_cuda_context *c, const qn_cuda_step *s)
     return launch_lines(c, work_of(s), kernels);
 }
 
+/* ---- SINKHORN: a thread a matrix ------------------------------------------------------------------------- */
+
+typedef struct {
+    const float *x;
+    float *out;
+    int64_t x_stride, total, each; /* matrices in all, and of a row */
+    int n, n_turns;
+    float eps;
+} sinkhorn_work;
+
+static __global__ void sinkhorn(sinkhorn_work w)
+{
+    const int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const int n = w.n;
+    float m[QN_SINKHORN_MAX * QN_SINKHORN_MAX];
+    if (k >= w.total) return;
+    const float *x = w.x + k / w.each * w.x_stride + k % w.each * n * n;
+    for (int i = 0; i < n; i++) {
+        float most = -INFINITY, sum = 0;
+        for (int j = 0; j < n; j++) most = qn_larger(most, x[i * n + j]);
+        if (most == -INFINITY) most = 0;
+        for (int j = 0; j < n; j++) sum += m[i * n + j] = expf(x[i * n + j] - most);
+        for (int j = 0; j < n; j++) m[i * n + j] = m[i * n + j] / (sum == 0 ? 1.0f : sum) + w.eps;
+    }
+    for (int t = 0; t < w.n_turns; t++) {
+        for (int i = 0; t > 0 && i < n; i++) {
+            float sum = m[i * n];
+            for (int j = 1; j < n; j++) sum += m[i * n + j];
+            for (int j = 0; j < n; j++) m[i * n + j] /= sum + w.eps;
+        }
+        for (int j = 0; j < n; j++) {
+            float sum = m[j];
+            for (int i = 1; i < n; i++) sum += m[i * n + j];
+            for (int i = 0; i < n; i++) m[i * n + j] /= sum + w.eps;
+        }
+    }
+    for (int i = 0; i < n * n; i++) w.out[k * n * n + i] = m[i];
+}
+
+static qn_status launch_sinkhorn(qn_cuda_context *c, const qn_cuda_step *s)
+{
+    enum { BLOCK = 64 };
+    const qn_cuda_operand *o = &s->out;
+    sinkhorn_work w = {};
+    w.x = (const float *)s->in[0].data;
+    w.out = (float *)o->data;
+    w.x_stride = s->in[0].stride[0];
+    w.n = (int)o->dim[o->n - 1];
+    w.n_turns = s->params->sinkhorn.n_turns;
+    w.eps = s->params->sinkhorn.eps;
+    w.each = 1;
+    for (int d = 1; d < o->n - 2; d++) w.each *= o->dim[d];
+    w.total = w.n ? o->dim[0] * w.each : 0;
+    return qn_cuda_begin(c, sinkhorn, qn_blocks(w.total, BLOCK), BLOCK, 0, w);
+}
+
 extern const qn_cuda_prim qn_cuda_prim_RMS_NORM, qn_cuda_prim_RMS_NORM_GRAD, qn_cuda_prim_LAYER_NORM,
-    qn_cuda_prim_SOFTMAX;
+    qn_cuda_prim_SOFTMAX, qn_cuda_prim_SINKHORN;
 const qn_cuda_prim qn_cuda_prim_RMS_NORM = {launch_rms_norm, NULL};
 const qn_cuda_prim qn_cuda_prim_RMS_NORM_GRAD = {launch_rms_norm_grad, NULL};
 const qn_cuda_prim qn_cuda_prim_LAYER_NORM = {launch_layer_norm, NULL};
 const qn_cuda_prim qn_cuda_prim_SOFTMAX = {launch_softmax, NULL};
+const qn_cuda_prim qn_cuda_prim_SINKHORN = {launch_sinkhorn, NULL};

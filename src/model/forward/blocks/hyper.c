@@ -40,20 +40,6 @@ static qn_array *collapsed(qn_scope *s, const qn_forward *f, qn_array *x, qn_arr
     return sum;
 }
 
-/* Rows and columns of mix [R, n, n] are scaled in turns to a sum of 1. */
-static qn_array *sinkhorn(qn_scope *s, const qn_hyper_config *c, qn_array *logits)
-{
-    const int64_t n = c->hc_count;
-    qn_array *eps = qn_scalar(s, c->hc_eps);
-    qn_array *mix = qn_add(s, qn_softmax(s, qn_reshape_rows(s, logits, 2, (int64_t[]){n, n})), eps);
-    mix = qn_div(s, mix, qn_add(s, qn_sum(s, mix, 1), eps));
-    for (int64_t i = 1; i < c->hc_sinkhorn_iters; i++) {
-        mix = qn_div(s, mix, qn_add(s, qn_sum(s, mix, 2), eps));
-        mix = qn_div(s, mix, qn_add(s, qn_sum(s, mix, 1), eps));
-    }
-    return mix;
-}
-
 qn_array *qn_block_hyper_begin(qn_scope *s, const qn_forward *f, qn_array *x)
 {
     const int64_t n = f->config->hyper.hc_count, width = f->config->hidden_size;
@@ -81,7 +67,9 @@ qn_array *qn_block_hyper_read(qn_scope *s, const qn_forward *f, qn_array *x, qn_
     pre = qn_add(s, pre, qn_scalar(s, c->hc_eps));
     out->streams = x;
     out->post = qn_scale(s, qn_unary(s, QN_PRIM_SIGMOID, part(s, f, product, roles, 1, n, n, layer)), 2);
-    out->mix = sinkhorn(s, c, part(s, f, product, roles, 2, 2 * n, n * n, layer));
+    qn_array *mix = part(s, f, product, roles, 2, 2 * n, n * n, layer);
+    mix = qn_reshape_rows(s, mix, 2, (int64_t[]){n, n});
+    out->mix = qn_sinkhorn(s, mix, c->hc_eps, (int32_t)c->hc_sinkhorn_iters);
     return collapsed(s, f, x, pre);
 }
 
