@@ -216,11 +216,23 @@ static qn_array *attention(qn_scope *s, const tower *t, qn_array *x, int64_t lay
     return linear(s, t, qn_reshape_rows(s, o, 1, &width), QN_VISION_PROJ, layer);
 }
 
+/* act(gate) * up, both within mlp_limit before. */
+static qn_array *gated(qn_scope *s, const tower *t, qn_array *gate, qn_array *up)
+{
+    const float limit = t->c->mlp_limit;
+    if (limit > 0) {
+        gate = qn_binary(s, QN_PRIM_MINIMUM, gate, qn_scalar(s, limit));
+        up = qn_binary(s, QN_PRIM_MINIMUM, up, qn_scalar(s, limit));
+        up = qn_binary(s, QN_PRIM_MAXIMUM, up, qn_scalar(s, -limit));
+    }
+    return qn_mul(s, activation(s, t->c->hidden_act, gate), up);
+}
+
 static qn_array *mlp(qn_scope *s, const tower *t, qn_array *x, int64_t layer)
 {
     qn_array *up = linear(s, t, x, QN_VISION_FC1, layer);
     if (t->c->gated_mlp)
-        up = qn_mul(s, activation(s, t->c->hidden_act, linear(s, t, x, QN_VISION_GATE, layer)), up);
+        up = gated(s, t, linear(s, t, x, QN_VISION_GATE, layer), up);
     else
         up = activation(s, t->c->hidden_act, up);
     return linear(s, t, up, QN_VISION_FC2, layer);
@@ -315,9 +327,14 @@ static qn_array *features(qn_scope *s, const tower *t, qn_array *x)
     if (c->merge_scale_root) x = qn_scale(s, x, sqrtf((float)c->embed_dim));
     if (c->standardize)
         x = qn_mul(s, qn_sub(s, x, weight(t, QN_VISION_SHIFT, 0)), weight(t, QN_VISION_SPREAD, 0));
+    if (weight(t, QN_VISION_DOWNSAMPLE, 0)) x = linear(s, t, x, QN_VISION_DOWNSAMPLE, 0);
     if (weight(t, QN_VISION_MERGER, 0)) x = linear(s, t, x, QN_VISION_MERGER, 0);
+    if (weight(t, QN_VISION_MERGER_PROJ, 0)) x = linear(s, t, x, QN_VISION_MERGER_PROJ, 0);
     x = merge_norm(s, t, x, 2);
-    if (weight(t, QN_VISION_MERGER_UP, 0))
+    if (c->merge_norm_gelu) x = qn_unary(s, QN_PRIM_GELU, x);
+    if (weight(t, QN_VISION_MERGER_GATE, 0))
+        x = gated(s, t, linear(s, t, x, QN_VISION_MERGER_GATE, 0), linear(s, t, x, QN_VISION_MERGER_UP, 0));
+    else if (weight(t, QN_VISION_MERGER_UP, 0))
         x = activation(s, c->merge_act, linear(s, t, x, QN_VISION_MERGER_UP, 0));
     if (weight(t, QN_VISION_MERGER_DOWN, 0)) x = linear(s, t, x, QN_VISION_MERGER_DOWN, 0);
     if (c->merge_act_after) x = activation(s, c->merge_act, x);

@@ -36,6 +36,12 @@ static const dim shapes[QN_VISION_ROLE_COUNT][2] = {
     [QN_VISION_POST_NORM_BIAS] = {DIM_E},
     [QN_VISION_SHIFT] = {DIM_E},
     [QN_VISION_SPREAD] = {DIM_E},
+    [QN_VISION_DOWNSAMPLE] = {DIM_H, DIM_M},
+    [QN_VISION_DOWNSAMPLE_BIAS] = {DIM_H},
+    [QN_VISION_MERGER_PROJ] = {DIM_H, DIM_H},
+    [QN_VISION_MERGER_PROJ_BIAS] = {DIM_H},
+    [QN_VISION_MERGER_GATE] = {DIM_X, DIM_OUT},
+    [QN_VISION_MERGER_GATE_BIAS] = {DIM_X},
     [QN_VISION_MERGER_NORM] = {DIM_IN},
     [QN_VISION_MERGER_NORM_BIAS] = {DIM_IN},
     [QN_VISION_MERGER] = {DIM_E, DIM_M},
@@ -107,9 +113,11 @@ static int64_t dim_size(const qn_model_config *c, dim d)
     const qn_vision_config *v = &c->vision;
     const qn_image_processor *p = &v->processor;
     const int64_t heads = v->num_heads * v->head_dim, merged = p->merge_size * p->merge_size * v->embed_dim,
-                  out = v->merge == QN_VISION_MERGE_MEAN || qn_vision_family_name(v->family, QN_VISION_MERGER)
-                            ? v->embed_dim
-                            : merged;
+                  out =
+                      qn_vision_family_name(v->family, QN_VISION_DOWNSAMPLE) ? c->hidden_size
+                      : v->merge == QN_VISION_MERGE_MEAN || qn_vision_family_name(v->family, QN_VISION_MERGER)
+                          ? v->embed_dim
+                          : merged;
     switch (d) {
     case DIM_NONE:
         break;
@@ -281,6 +289,14 @@ static int patch_shape(const qn_vision_config *v, int64_t shape[QN_VISION_DIMS_M
     return n;
 }
 
+/* [H, M] as files have it. */
+static int downsample_shape(const qn_vision_config *v, int64_t shape[QN_VISION_DIMS_MAX])
+{
+    shape[1] = v->embed_dim;
+    shape[2] = shape[3] = v->processor.merge_size;
+    return 4;
+}
+
 int qn_vision_tensor(const qn_model_config *c, qn_source_kind kind, int64_t i, char name[QN_VISION_NAME_MAX],
                      int64_t shape[QN_VISION_DIMS_MAX])
 {
@@ -302,5 +318,6 @@ int qn_vision_tensor(const qn_model_config *c, qn_source_kind kind, int64_t i, c
     if (v->family->batched && role == QN_VISION_CLASS) shape[n++] = 1;
     for (int i = 0; dim_of(role, i) != DIM_NONE; i++) shape[n++] = dim_size(c, dim_of(role, i));
     if (role == QN_VISION_POSITIONS && is_of_axes(v)) n = axes_shape(v, shape);
+    if (role == QN_VISION_DOWNSAMPLE) n = downsample_shape(v, shape);
     return role == QN_VISION_PATCH ? patch_shape(v, shape) : n;
 }

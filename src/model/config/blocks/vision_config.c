@@ -501,6 +501,15 @@ static qn_status read_layer_sizes(const reader *r, qn_vision_config *v)
     QN_TRY(read_heads(f, v));
     QN_TRY(read_intermediate(f, v));
     QN_TRY(read_act(f, "hidden_act", &v->hidden_act));
+    if (r->family->layer_bias_by) {
+        QN_TRY(qn_fields_bool(f, r->family->layer_bias_by, &v->qkv_bias, NULL));
+        v->proj_bias = v->mlp_bias = v->qkv_bias;
+    }
+    if (v->mlp_limit > 0) {
+        double limit = (double)v->mlp_limit;
+        QN_TRY(qn_fields_number(f, "swiglu_limit", 1e-3, 1e9, &limit, NULL));
+        v->mlp_limit = (float)limit;
+    }
     QN_TRY(qn_fields_bool(f, "use_clipped_linears", &v->clipped_linears, NULL));
     QN_TRY(qn_fields_bool(f, "standardize", &v->standardize, NULL));
     return r->family->switched ? read_switches(f, v) : QN_OK;

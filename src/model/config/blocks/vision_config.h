@@ -63,6 +63,8 @@ typedef struct {
     float end_norm_eps;    /* of the norms before and behind the layers; 0: norm_eps */
     float attention_scale; /* scores = attention_scale * q.k */
     int gated_mlp;         /* 1: act(x gate) * (x up), down */
+    float
+        mlp_limit; /* > 0: gates are at most this before their activation, and what they multiply is within it */
     int qkv_bias, proj_bias, mlp_bias;
     float qk_norm_eps; /* 0: norm_eps */
     int qk_norm;       /* 1: queries and keys are normed as a whole; 2: head by head */
@@ -84,6 +86,7 @@ typedef struct {
     int merge_norm; /* 1: patches are normed before they are merged; 2: what is merged is */
     int merge_rms;  /* 1: that is an RMS norm */
     float merge_norm_offset, merge_norm_eps;
+    int merge_norm_gelu;  /* 1: what is normed behind the merging goes through GELU */
     int merge_scale_root; /* 1: what is merged is multiplied by sqrt(embed_dim) */
     int standardize;      /* 1: see QN_VISION_SHIFT */
     int merge_bias;       /* of the matrices behind */

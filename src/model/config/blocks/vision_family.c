@@ -283,6 +283,49 @@ static const qn_field_default mistral3_root[] = {
     {"image_token_id", 10, 0}, {"spatial_merge_size", 2, 0}, {NULL, 0, 0}};
 static const qn_field_default llama4_root[] = {{"image_token_id", 200092, 0}, {NULL, 0, 0}};
 
+/* ---- GLM 5.3 --------------------------------------------------------------------------------------------- */
+
+static const qn_vision_name glm5_next_names[] = {
+    {QN_VISION_PATCH, "visual.patch_embed.proj.weight"},
+    {QN_VISION_PATCH_BIAS, "visual.patch_embed.proj.bias"},
+    {QN_VISION_POST_NORM, "visual.post_layernorm.weight"},
+    {QN_VISION_DOWNSAMPLE, "visual.downsample.weight"},
+    {QN_VISION_DOWNSAMPLE_BIAS, "visual.downsample.bias"},
+    {QN_VISION_MERGER_PROJ, "visual.merger.proj.weight"},
+    {QN_VISION_MERGER_NORM, "visual.merger.post_projection_norm.weight"},
+    {QN_VISION_MERGER_NORM_BIAS, "visual.merger.post_projection_norm.bias"},
+    {QN_VISION_MERGER_GATE, "visual.merger.gate_proj.weight"},
+    {QN_VISION_MERGER_UP, "visual.merger.up_proj.weight"},
+    {QN_VISION_MERGER_DOWN, "visual.merger.down_proj.weight"},
+    {QN_VISION_NORM1, "visual.blocks.#.norm1.weight"},
+    {QN_VISION_QKV, "visual.blocks.#.attn.qkv.weight"},
+    {QN_VISION_QKV_BIAS, "visual.blocks.#.attn.qkv.bias"},
+    {QN_VISION_Q_NORM, "visual.blocks.#.attn.q_norm.weight"},
+    {QN_VISION_K_NORM, "visual.blocks.#.attn.k_norm.weight"},
+    {QN_VISION_PROJ, "visual.blocks.#.attn.proj.weight"},
+    {QN_VISION_PROJ_BIAS, "visual.blocks.#.attn.proj.bias"},
+    {QN_VISION_NORM2, "visual.blocks.#.norm2.weight"},
+    {QN_VISION_GATE, "visual.blocks.#.mlp.gate_proj.weight"},
+    {QN_VISION_GATE_BIAS, "visual.blocks.#.mlp.gate_proj.bias"},
+    {QN_VISION_FC1, "visual.blocks.#.mlp.up_proj.weight"},
+    {QN_VISION_FC1_BIAS, "visual.blocks.#.mlp.up_proj.bias"},
+    {QN_VISION_FC2, "visual.blocks.#.mlp.down_proj.weight"},
+    {QN_VISION_FC2_BIAS, "visual.blocks.#.mlp.down_proj.bias"},
+    {QN_VISION_ROLE_COUNT, NULL}};
+static const qn_field_default glm5_next_defaults[] = {{"depth", 24, 0},
+                                                      {"embed_dim", 1024, 0},
+                                                      {"num_heads", 16, 0},
+                                                      {"intermediate_size", 4096, 0},
+                                                      {"patch_size", 14, 0},
+                                                      {"spatial_merge_size", 2, 0},
+                                                      {"temporal_patch_size", 2, 0},
+                                                      {"norm_eps", 1e-5, 0},
+                                                      {"projection_intermediate_size", 10240, 0},
+                                                      {NULL, 0, 0}};
+static const qn_field_default glm5_next_root[] = {{"image_token_id", 154854, 0}, {NULL, 0, 0}};
+static const qn_field_spelling glm5_next_spelled[] = {
+    {"embed_dim", "hidden_size"}, {"norm_eps", "rms_norm_eps"}, {NULL, NULL}};
+
 /* ---- Muse Glimmer ---------------------------------------------------------------------------------------- */
 
 static const qn_vision_name muse_glimmer_names[] = {
@@ -590,6 +633,33 @@ static const qn_vision_family rows[] = {
                   .merge_norm = 1,
                   .merge_rms = 1,
                   .merge_act = QN_VISION_GELU},
+    },
+    {
+        .model_types = LIST("glm5_next"),
+        .prefixes = LIST("model.", ""),
+        .names = glm5_next_names,
+        .defaults = glm5_next_defaults,
+        .spelled = glm5_next_spelled,
+        .root_defaults = glm5_next_root,
+        .merged_by = "spatial_merge_size",
+        .patch_dims = 5,
+        .up = QN_VISION_UP_SAID,
+        .up_by = "projection_intermediate_size",
+        .layer_bias_by = "attention_bias",
+        .fixed = {.hidden_act = QN_VISION_SILU,
+                  .rms_norm = 1,
+                  .gated_mlp = 1,
+                  .mlp_limit = 10,
+                  .rope = QN_VISION_ROPE_HALVES,
+                  .qk_norm = 2,
+                  .qkv_bias = 1,
+                  .proj_bias = 1,
+                  .mlp_bias = 1,
+                  .post_norm = 1,
+                  .merge = QN_VISION_MERGE_CHANNELS,
+                  .merge_norm = 2,
+                  .merge_norm_eps = 1e-5f,
+                  .merge_norm_gelu = 1},
     },
     {
         .model_types = LIST("muse_glimmer"),

@@ -21,13 +21,19 @@ typedef enum {
     QN_VISION_PRE_NORM_BIAS,
     QN_VISION_POST_NORM, /* [E] behind the last layer */
     QN_VISION_POST_NORM_BIAS,
-    QN_VISION_SHIFT,       /* [E], taken from what the patches of a token became */
-    QN_VISION_SPREAD,      /* [E], multiplies that */
-    QN_VISION_MERGER_NORM, /* [E] of patches, or [M] of what is merged */
+    QN_VISION_SHIFT,      /* [E], taken from what the patches of a token became */
+    QN_VISION_SPREAD,     /* [E], multiplies that */
+    QN_VISION_DOWNSAMPLE, /* [H, M], a convolution over the patches of a token in files */
+    QN_VISION_DOWNSAMPLE_BIAS,
+    QN_VISION_MERGER_PROJ, /* [H, H] behind that */
+    QN_VISION_MERGER_PROJ_BIAS,
+    QN_VISION_MERGER_NORM, /* [E] of patches, or [M] of what is merged; behind DOWNSAMPLE [H] */
     QN_VISION_MERGER_NORM_BIAS,
     QN_VISION_MERGER, /* [E, M] */
     QN_VISION_MERGER_BIAS,
-    QN_VISION_MERGER_UP, /* [X, M]; with a merger of its own, or a mean, [X, E] */
+    QN_VISION_MERGER_GATE, /* as the next */
+    QN_VISION_MERGER_GATE_BIAS,
+    QN_VISION_MERGER_UP, /* [X, M]; behind DOWNSAMPLE [X, H]; with a merger of its own, or a mean, [X, E] */
     QN_VISION_MERGER_UP_BIAS,
     QN_VISION_MERGER_DOWN, /* [Y, X]; without the one above [Y, M] or [Y, E] */
     QN_VISION_MERGER_DOWN_BIAS,
@@ -107,12 +113,13 @@ typedef struct qn_vision_family {
         *down_by; /* fields that say merger_width and output_width; NULL: see qn_vision_up, the text's */
     const char *norm_by; /* a field of config.json without whose truth there is no merge_norm; NULL: always */
     const char *bias_by; /* a field of config.json that says merge_bias; NULL: as fixed has it */
-    int layerless;       /* 1: patches become tokens without layers */
-    int switched;        /* 1: norm_type, use_qk_norm, attention_bias, use_mean_pooling and
+    const char *layer_bias_by; /* one of vision_config that says qkv_bias, proj_bias and mlp_bias; likewise */
+    int layerless;             /* 1: patches become tokens without layers */
+    int switched;              /* 1: norm_type, use_qk_norm, attention_bias, use_mean_pooling and
                                     use_absolute_position_embeddings are looked at */
-    int text_says_seen;  /* 1: fixed.seen is so if the text's use_bidirectional_attention is "vision" */
-    int windows_reach_back; /* 1: a token of a picture sees all of it, whatever the window */
-    qn_vision_config fixed; /* numbers and switches that files do not give */
+    int text_says_seen;        /* 1: fixed.seen is so if the text's use_bidirectional_attention is "vision" */
+    int windows_reach_back;    /* 1: a token of a picture sees all of it, whatever the window */
+    qn_vision_config fixed;    /* numbers and switches that files do not give */
 } qn_vision_family;
 
 /* NULL: none. */
