@@ -44,7 +44,8 @@ def user(*parts):
 
 
 def ask(server, *messages, **fields):
-    body = {"messages": list(messages), "max_tokens": 6, "temperature": 0, "logprobs": True, "ignore_eos": True, **fields}
+    body = {"messages": list(messages), "max_tokens": 6, "temperature": 0, "logprobs": True, "ignore_eos": True,
+            **fields}
     status, _, got = server.post("/v1/chat/completions", body)
     assert status == 200, got
     usage = got["usage"]

@@ -35,7 +35,8 @@ def text_of(path, answer):
 
 
 def tokens_of(path, answer):
-    return {CHAT: lambda a: a["usage"]["prompt_tokens"], MESSAGES: lambda a: a["usage"]["input_tokens"] + a["usage"]["cache_read_input_tokens"],
+    return {CHAT: lambda a: a["usage"]["prompt_tokens"],
+            MESSAGES: lambda a: a["usage"]["input_tokens"] + a["usage"]["cache_read_input_tokens"],
             RESPONSES: lambda a: a["usage"]["input_tokens"], "/api/chat": lambda a: a["prompt_eval_count"],
             "/api/generate": lambda a: a["prompt_eval_count"]}[path](answer)
 
