@@ -395,6 +395,7 @@ static qn_array *fallback_CROSS_ENTROPY_GRAD(qn_scope *s, const qn_params *p, in
 #define fallback_ARG_MAX BASIC
 #define fallback_ARG_SORT BASIC
 #define fallback_LAST_WRITER BASIC
+#define fallback_HASH_IDS BASIC
 #define fallback_UPDATE BASIC
 #define fallback_RANDOM QN_NONE("random bits are integers")
 #define fallback_ROPE_TABLE BASIC

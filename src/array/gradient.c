@@ -406,6 +406,7 @@ static qn_array *gradient_CROSS_ENTROPY(qn_scope *s, qn_array *a, int i, qn_arra
 #define gradient_ARG_MAX QN_NONE("it gives indices")
 #define gradient_ARG_SORT QN_NONE("it gives indices")
 #define gradient_LAST_WRITER QN_NONE("it gives indices")
+#define gradient_HASH_IDS QN_NONE("it gives indices")
 #define gradient_RANDOM QN_NONE("its key is of integers")
 #define gradient_FUSED QN_NONE("the planner makes it, behind differentiation")
 #define gradient_RMS_NORM_GRAD QN_BY_FALLBACK

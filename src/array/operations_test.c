@@ -622,6 +622,32 @@ static void inside_programs(void **state)
     }
 }
 
+/* In Python: t[0] * m[0] ^ t[1] * m[1] ^ .. in 64 bits, modulo a size, plus an offset; behind a 7 all are 7. */
+static void hashes_of_tokens(void **state)
+{
+    const int32_t tokens[] = {5, 3, 2, 5, 7, 2, 5, 3, 7, 2147483647, 1, 0},
+                  sizes[] = {10007, 97, 2147483647, 11}, offsets[] = {0, 10007, 5, 20000};
+    const int64_t by[] = {INT64_C(0x7FFFFFFFFFFFFFF1), 1000003, INT64_C(0x123456789ABCDEF)};
+    const qn_params p = {.hash_ids = {.end = 7}};
+    int32_t want[16];
+    for (int r = 0; r < 4; r++)
+        for (int h = 0; h < 4; h++) {
+            const int32_t *t = tokens + 3 * r, a = t[1], b = t[1] == 7 ? 7 : t[2];
+            uint64_t hash = (uint64_t)t[0] * (uint64_t)by[0] ^ (uint64_t)a * (uint64_t)by[1];
+            if (h >= 2) hash ^= (uint64_t)b * (uint64_t)by[2];
+            want[r * 4 + h] = (int32_t)(hash % (uint64_t)sizes[h]) + offsets[h];
+        }
+    qn_array *in[4] = {qn_from_data(s, QN_DTYPE_I32, D(4, 3), tokens),
+                       qn_from_data(s, QN_DTYPE_I64, D(3), by), qn_from_data(s, QN_DTYPE_I32, D(4), sizes),
+                       qn_from_data(s, QN_DTYPE_I32, D(4), offsets)};
+    qn_array *ids = qn_apply(s, QN_PRIM_HASH_IDS, &p, 4, in, NULL, QN_DTYPE_I32);
+    OK(qn_eval(s, 1, &ids));
+    assert_memory_equal(qn_array_data(ids), want, sizeof want);
+    in[3] = in[1];
+    assert_null(qn_apply(s, QN_PRIM_HASH_IDS, &p, 4, in, NULL, QN_DTYPE_I32));
+    assert_non_null(strstr(qn_last_error(), "takes tokens [R, n] i32, multipliers [n] i64"));
+}
+
 static void without_memory(void **state)
 {
     const int64_t before = qn_mem_live_blocks();
@@ -656,6 +682,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(quantised, open_scope, close_scope),
         cmocka_unit_test_setup_teardown(known_bits, open_scope, close_scope),
         cmocka_unit_test_setup_teardown(wrong_arguments, open_scope, close_scope),
+        cmocka_unit_test_setup_teardown(hashes_of_tokens, open_scope, close_scope),
         cmocka_unit_test(any_number_of_threads),
         cmocka_unit_test(inside_programs),
         cmocka_unit_test(without_memory),

@@ -111,6 +111,7 @@ static qn_array *experts(qn_scope *s, qn_array *a, qn_array *const *t)
 #define tangent_ARG_MAX QN_NONE("it gives indices")
 #define tangent_ARG_SORT QN_NONE("it gives indices")
 #define tangent_LAST_WRITER QN_NONE("it gives indices")
+#define tangent_HASH_IDS QN_NONE("it gives indices")
 #define tangent_RANDOM QN_NONE("its key is of integers")
 #define tangent_SUM linear
 #define tangent_RMS_NORM QN_BY_FALLBACK

@@ -696,6 +696,7 @@ static qn_status rule_GATED_DELTA_GRAD(const qn_prim_call *c, qn_shape *shape, q
 #define rule_SCAN qn_rule_SCAN
 #define rule_ARG_SORT qn_rule_ARG_SORT
 #define rule_LAST_WRITER qn_rule_LAST_WRITER
+#define rule_HASH_IDS qn_rule_HASH_IDS
 #define rule_UPDATE qn_rule_UPDATE
 #define rule_RANDOM qn_rule_RANDOM
 

@@ -188,6 +188,12 @@ typedef union {
         int32_t n_turns; /* >= 1 */
     } sinkhorn; /* m = softmax of rows + eps; m /= column sums + eps; then n_turns - 1 times m /= row sums + eps, m /=
                    column sums + eps. n is at most QN_SINKHORN_MAX */
+    /* HASH_IDS: tokens[r, k] lies k places before the last token of row r's n-grams. From the first k > 0 on where it
+     * is `end`, `end` stands in for all. Of the heads, as many for each m from 2 to n, head h of m gives offsets[h] plus
+     * the remainder by sizes[h] of the xor of all tokens[r, k] * multipliers[k] with k < m, in 64 bits without a sign. */
+    struct {
+        int32_t end; /* not negative */
+    } hash_ids;
     qn_params_attend attend;
     qn_params_cross_entropy cross_entropy;
     qn_params_recurrent recurrent;

@@ -122,6 +122,24 @@ qn_status qn_rule_LAST_WRITER(const qn_prim_call *c, qn_shape *shape, qn_dtype *
     return QN_OK;
 }
 
+qn_status qn_rule_HASH_IDS(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    NEED(c->n_in == 4, "takes 4 inputs");
+    const qn_shape *tokens = c->shape[0], *by = c->shape[1], *sizes = c->shape[2], *offsets = c->shape[3];
+    NEED(c->dtype[0] == QN_DTYPE_I32 && c->dtype[1] == QN_DTYPE_I64 && c->dtype[2] == QN_DTYPE_I32 &&
+             c->dtype[3] == QN_DTYPE_I32 && tokens->n == 2 && tokens->dim[1] >= 2 && by->n == 1 &&
+             sizes->n == 1 && offsets->n == 1 && !qn_shape_is_symbolic(by) && !qn_shape_is_symbolic(sizes) &&
+             by->dim[0] == tokens->dim[1] && sizes->dim[0] == offsets->dim[0] &&
+             sizes->dim[0] % (tokens->dim[1] - 1) == 0,
+         "takes tokens [R, n] i32, multipliers [n] i64, sizes and offsets [heads] i32, as many heads for "
+         "each of "
+         "2 to n");
+    *shape = *tokens;
+    shape->dim[1] = sizes->dim[0];
+    *dtype = QN_DTYPE_I32;
+    return QN_OK;
+}
+
 qn_status qn_rule_UPDATE(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     const qn_shape *x = c->shape[0], *u = c->shape[1];

@@ -96,6 +96,29 @@ static qn_array *make_LAST_WRITER(qn_gradient_case *c)
     return qn_case_call(c, QN_PRIM_LAST_WRITER, &p, 1, &x);
 }
 
+/* Products beyond 64 bits, n-grams that are cut, and heads of all sizes. */
+static qn_array *make_HASH_IDS(qn_gradient_case *c)
+{
+    enum { MOST = 4, HEADS = 6 };
+    const int64_t rows = 1 + qn_case_roll(c, 5), n = 2 + qn_case_roll(c, MOST - 1),
+                  heads = (n - 1) * (1 + qn_case_roll(c, HEADS / MOST + 1));
+    const qn_params p = {.hash_ids = {.end = (int32_t)qn_case_roll(c, 4)}};
+    int32_t tokens[5 * MOST], sizes[2 * MOST], offsets[2 * MOST];
+    int64_t by[MOST];
+    for (int64_t i = 0; i < rows * n; i++)
+        tokens[i] = (int32_t)qn_case_roll(c, qn_case_roll(c, 2) ? 4 : INT64_C(1) << 31);
+    for (int64_t i = 0; i < n; i++) by[i] = qn_case_roll(c, INT64_MAX);
+    for (int64_t i = 0; i < heads; i++) {
+        sizes[i] = (int32_t)(1 + qn_case_roll(c, qn_case_roll(c, 2) ? 100 : INT32_MAX / 2));
+        offsets[i] = (int32_t)qn_case_roll(c, INT32_MAX / 2);
+    }
+    qn_array *in[4] = {qn_from_data(c->scope, QN_DTYPE_I32, 2, (const int64_t[]){rows, n}, tokens),
+                       qn_from_data(c->scope, QN_DTYPE_I64, 1, &n, by),
+                       qn_from_data(c->scope, QN_DTYPE_I32, 1, &heads, sizes),
+                       qn_from_data(c->scope, QN_DTYPE_I32, 1, &heads, offsets)};
+    return qn_case_call(c, QN_PRIM_HASH_IDS, &p, 4, in);
+}
+
 static qn_array *make_RANDOM(qn_gradient_case *c)
 {
     const qn_shape shape = qn_case_shape(c, 0, 4);
@@ -108,11 +131,12 @@ static qn_array *make_RANDOM(qn_gradient_case *c)
 }
 
 static qn_array *(*const make[QN_PRIM_COUNT])(qn_gradient_case *c) = {
-    [QN_PRIM_DATA] = make_DATA,       [QN_PRIM_INPUT] = make_INPUT,
-    [QN_PRIM_FUSED] = make_FUSED,     [QN_PRIM_COMPARE] = make_COMPARE,
-    [QN_PRIM_ARG_MAX] = make_ARG_MAX, [QN_PRIM_ARG_SORT] = make_ARG_SORT,
-    [QN_PRIM_TOP_K] = make_TOP_K,     [QN_PRIM_LAST_WRITER] = make_LAST_WRITER,
-    [QN_PRIM_SCAN] = make_SCAN,       [QN_PRIM_RANDOM] = make_RANDOM,
+    [QN_PRIM_DATA] = make_DATA,         [QN_PRIM_INPUT] = make_INPUT,
+    [QN_PRIM_FUSED] = make_FUSED,       [QN_PRIM_COMPARE] = make_COMPARE,
+    [QN_PRIM_ARG_MAX] = make_ARG_MAX,   [QN_PRIM_ARG_SORT] = make_ARG_SORT,
+    [QN_PRIM_TOP_K] = make_TOP_K,       [QN_PRIM_LAST_WRITER] = make_LAST_WRITER,
+    [QN_PRIM_SCAN] = make_SCAN,         [QN_PRIM_RANDOM] = make_RANDOM,
+    [QN_PRIM_HASH_IDS] = make_HASH_IDS,
 };
 
 int qn_other_case_has(qn_prim prim)

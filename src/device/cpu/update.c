@@ -81,3 +81,28 @@ static void last_writer_run(const qn_cpu_run *run, const qn_cpu_step *s)
 }
 
 const qn_cpu_prim qn_cpu_LAST_WRITER = {last_writer_run, NULL};
+
+/* Products of 64 bits wrap around. */
+static void hash_ids_run(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    const int64_t n = s->plan.in[0].shape.dim[1], heads = s->plan.out.shape.dim[1], each = heads / (n - 1);
+    const uint64_t *by = (const uint64_t *)(const void *)s->in[1];
+    const int32_t *sizes = (const int32_t *)(const void *)s->in[2],
+                  *offsets = (const int32_t *)(const void *)s->in[3], end = s->plan.params.hash_ids.end;
+    int64_t begin, stop;
+    qn_cpu_share(run, qn_cpu_rows(run, &s->plan.out), &begin, &stop);
+    for (int64_t r = begin; r < stop; r++) {
+        const int32_t *tokens = (const int32_t *)(const void *)s->in[0] + r * s->plan.in[0].stride[0];
+        int32_t *out = (int32_t *)(void *)s->out + r * heads;
+        uint64_t hash = (uint64_t)tokens[0] * by[0];
+        int is_cut = 0;
+        for (int64_t k = 1; k < n; k++) {
+            is_cut |= tokens[k] == end;
+            hash ^= (uint64_t)(is_cut ? end : tokens[k]) * by[k];
+            for (int64_t h = (k - 1) * each; h < k * each; h++)
+                out[h] = offsets[h] + (int32_t)(hash % (uint64_t)sizes[h]);
+        }
+    }
+}
+
+const qn_cpu_prim qn_cpu_HASH_IDS = {hash_ids_run, NULL};

@@ -75,6 +75,32 @@ mx::array prim_LAST_WRITER(const call &c)
     return mx::scatter_max(nobody, places, mx::expand_dims(j, {2, 3}), {0, 1});
 }
 
+/* ---- hashes ------------------------------------------------------------------------------------------- */
+
+static mx::array column(const mx::array &x, int k)
+{
+    return mx::slice(x, {0, k}, {x.shape(0), k + 1});
+}
+
+mx::array prim_HASH_IDS(const call &c)
+{
+    if (c.shape[0] == 0 || c.shape[1] == 0) return mx::zeros(c.shape, mx::int32);
+    const mx::array tokens = mx::astype(c.in(0), mx::uint64), by = mx::astype(c.in(1), mx::uint64);
+    const int n = tokens.shape(1), heads = c.shape[1], each = heads / (n - 1);
+    const mx::array end(static_cast<uint64_t>(c.p().hash_ids.end), mx::uint64);
+    mx::array hash = mx::multiply(column(tokens, 0), mx::slice(by, {0}, {1}));
+    mx::array cut = mx::zeros({tokens.shape(0), 1}, mx::bool_);
+    std::vector<mx::array> parts;
+    for (int k = 1; k < n; k++) {
+        const mx::array token = column(tokens, k);
+        cut = mx::logical_or(cut, mx::equal(token, end));
+        hash = mx::bitwise_xor(hash, mx::multiply(mx::where(cut, end, token), mx::slice(by, {k}, {k + 1})));
+        const mx::array sizes = mx::slice(c.in(2), {(k - 1) * each}, {k * each});
+        parts.push_back(mx::remainder(hash, mx::astype(sizes, mx::uint64)));
+    }
+    return mx::add(mx::astype(mx::concatenate(parts, 1), mx::int32), c.in(3));
+}
+
 /* ---- a part replaced ---------------------------------------------------------------------------------- */
 
 /* Backwards along the dimensions that are marked. */

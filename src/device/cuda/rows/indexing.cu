@@ -1,4 +1,4 @@
-/* Moves by ids and places: CONCAT, TAKE, SCATTER_ADD, TAKE_ALONG, SCATTER_ALONG, LAST_WRITER, UPDATE. A thread an
+/* Moves by ids and places: CONCAT, TAKE, SCATTER_ADD, TAKE_ALONG, SCATTER_ALONG, LAST_WRITER, HASH_IDS, UPDATE. A thread an
  * element of the output, and what is added to one element is added by one thread, in rising order. Ids are checked
  * before they get here. */
 #include "device/cuda/elements/lines.cuh"
@@ -208,6 +208,47 @@ static qn_status launch_last_writer(qn_cuda_context *c, const qn_cuda_step *s)
     return qn_cuda_begin(c, find_last_writer, qn_blocks(n_ids, BLOCK), BLOCK, 0, w, n_ids);
 }
 
+/* ---- HASH_IDS ------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    const int32_t *tokens, *sizes, *offsets;
+    const uint64_t *by;
+    int32_t *out;
+    int64_t n_out, stride, heads, each; /* elements; of a row of tokens; of a row of the output; of each n */
+    int32_t end;
+} hash_work;
+
+static __global__ void hash_ids(hash_work w)
+{
+    const int64_t i = own_element(), row = i / w.heads, h = i % w.heads;
+    if (i >= w.n_out) return;
+    const int32_t *tokens = w.tokens + row * w.stride;
+    uint64_t hash = (uint64_t)tokens[0] * w.by[0];
+    bool is_cut = false;
+    for (int64_t k = 1; k <= 1 + h / w.each; k++) {
+        is_cut = is_cut || tokens[k] == w.end;
+        hash ^= (uint64_t)(is_cut ? w.end : tokens[k]) * w.by[k];
+    }
+    w.out[i] = w.offsets[h] + (int32_t)(hash % (uint64_t)w.sizes[h]);
+}
+
+static qn_status launch_hash_ids(qn_cuda_context *c, const qn_cuda_step *s)
+{
+    const qn_cuda_operand *tokens = &s->in[0];
+    const int64_t heads = s->out.dim[1];
+    const hash_work w = {(const int32_t *)tokens->data,
+                         (const int32_t *)s->in[2].data,
+                         (const int32_t *)s->in[3].data,
+                         (const uint64_t *)s->in[1].data,
+                         (int32_t *)s->out.data,
+                         qn_elements(&s->out),
+                         tokens->stride[0],
+                         heads,
+                         heads / (tokens->dim[1] - 1),
+                         s->params->hash_ids.end};
+    return qn_cuda_begin(c, hash_ids, qn_blocks(w.n_out, BLOCK), BLOCK, 0, w);
+}
+
 /* ---- UPDATE -------------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -327,11 +368,13 @@ static qn_status launch_scatter_add(qn_cuda_context *c, const qn_cuda_step *s)
 }
 
 extern const qn_cuda_prim qn_cuda_prim_CONCAT, qn_cuda_prim_TAKE, qn_cuda_prim_TAKE_ALONG,
-    qn_cuda_prim_SCATTER_ALONG, qn_cuda_prim_LAST_WRITER, qn_cuda_prim_UPDATE, qn_cuda_prim_SCATTER_ADD;
+    qn_cuda_prim_SCATTER_ALONG, qn_cuda_prim_LAST_WRITER, qn_cuda_prim_HASH_IDS, qn_cuda_prim_UPDATE,
+    qn_cuda_prim_SCATTER_ADD;
 const qn_cuda_prim qn_cuda_prim_CONCAT = {launch_concat, NULL};
 const qn_cuda_prim qn_cuda_prim_TAKE = {launch_take, NULL};
 const qn_cuda_prim qn_cuda_prim_TAKE_ALONG = {launch_take_along, NULL};
 const qn_cuda_prim qn_cuda_prim_SCATTER_ALONG = {launch_scatter_along, NULL};
 const qn_cuda_prim qn_cuda_prim_LAST_WRITER = {launch_last_writer, NULL};
+const qn_cuda_prim qn_cuda_prim_HASH_IDS = {launch_hash_ids, NULL};
 const qn_cuda_prim qn_cuda_prim_UPDATE = {launch_update, NULL};
 const qn_cuda_prim qn_cuda_prim_SCATTER_ADD = {launch_scatter_add, NULL};
