@@ -10,6 +10,7 @@
 #include "model/config/blocks/hyper_config.h"
 #include "model/config/blocks/index_config.h"
 #include "model/config/blocks/latent_config.h"
+#include "model/config/blocks/ngram_config.h"
 #include "model/config/blocks/xielu_config.h"
 #include "model/config/families.h"
 #include "model/config/fields.h"
@@ -660,6 +661,7 @@ static qn_status read_all(reader *r, qn_model_config *c)
     QN_TRY(qn_xielu_config_read(r->src, c));
     if (r->family->altup) QN_TRY(qn_altup_config_read(&r->fields, c));
     QN_TRY(qn_hyper_config_read(r->family, &r->fields, c));
+    QN_TRY(qn_ngram_config_read(r->src, r->family, &r->fields, c));
     QN_TRY(qn_experts_config_read(r->family, &r->fields, c));
     QN_TRY(read_vision(r, c));
     QN_TRY(read_tie(r, c));
@@ -721,6 +723,14 @@ void qn_layer_state_floats(const qn_model_config *c, int64_t layer, int64_t *con
         *conv = (d->linear_conv_kernel_dim - 1) * (2 * k + v);
         *rule = d->linear_key_head_dim * v;
     }
+    if (l->ngrams) *conv += qn_ngram_state_floats(c);
+}
+
+int64_t qn_ngram_state_floats(const qn_model_config *c)
+{
+    const qn_ngram_config *n = &c->ngram;
+    const int64_t rows = (n->ple_conv_kernel_size - 1) * n->ngram_size;
+    return (n->ngram_size - 1) * n->ngram_size + rows * c->hyper.hc_count * c->hidden_size;
 }
 
 void qn_config_free(qn_model_config *c)
@@ -728,6 +738,10 @@ void qn_config_free(qn_model_config *c)
     if (!c) return;
     qn_free(c->layers);
     c->layers = NULL;
+    qn_free(c->ngram.hashes);
+    qn_free(c->ngram.n_rows);
+    c->ngram.hashes = NULL;
+    c->ngram.n_rows = NULL;
     qn_quantization_free(c->quantization);
     c->quantization = NULL;
     for (int i = 0; i < QN_ROPE_SETS; i++) {

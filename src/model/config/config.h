@@ -86,6 +86,7 @@ typedef struct {
     float gate_sparsity; /* > 0: of an MLP's gate only what is above mean + gate_cutoff * deviation of the row
                                  counts, which is that share of normal numbers less */
     float gate_cutoff;
+    int ngrams; /* which of ngram.hashes it has, from 1 on; 0: none */
     int has_mlp,
         has_experts; /* the feed-forward block: a dense one, experts, both beside each other, or none */
 } qn_layer_config;
@@ -170,6 +171,7 @@ typedef struct {
     /* < 0: what a channel forgets is held: g = lower_bound * sigmoid(exp(A_log) (f + dt_bias)); 0: see
      * blocks/channel_delta.c. */
     float lower_bound;
+    int gate_sigmoid; /* 1: the output is gated by sigmoid(z), else by silu(z) */
     int by_head; /* 1: two projections that hold all parts of one key head beside each other; 0: one for q, k
                     and v, and one each for z, a and b */
 } qn_delta_config;
@@ -245,14 +247,37 @@ typedef struct {
 
 /* Hyper-connections: the residual stream is hc_count streams side by side. Before a block they become the one row that it
  * reads; behind it the streams are mixed, and each gets its share of what the block gives. See blocks/hyper.c.
- * SINKHORN: what mixes them has rows and columns of sum 1, to which hc_sinkhorn_iters turns of scaling lead. */
-typedef enum { QN_HYPER_NONE, QN_HYPER_SINKHORN } qn_hyper_kind;
+ * SINKHORN: what mixes them has rows and columns of sum 1, to which hc_sinkhorn_iters turns of scaling lead. LOW_RANK:
+ * streams are not mixed, and a matrix of rank hc_lowrank makes a weight of each channel of each stream in the row. */
+typedef enum { QN_HYPER_NONE, QN_HYPER_SINKHORN, QN_HYPER_LOW_RANK } qn_hyper_kind;
 typedef struct {
     qn_hyper_kind kind;
     int64_t hc_count; /* 0: one stream without any of this */
     int64_t hc_sinkhorn_iters;
     float hc_eps;
+    int64_t hc_lowrank;
 } qn_hyper_config;
+
+/* Embeddings of the n-grams that end at a token, for n from 2 to ngram_size: each of heads_per_ngram heads hashes the
+ * n-gram to a row of its part of the layer's table, and the rows of all heads are ple_embed_dim numbers. A gate weighs
+ * them for each stream, and a convolution over ple_conv_kernel_size rows, each ngram_size rows behind the one before it,
+ * is added (blocks/ngrams.c). */
+enum { QN_NGRAM_MAX = 8, QN_NGRAM_HEADS_MAX = 128 };
+typedef struct {
+    int64_t multiplier[QN_NGRAM_MAX];   /* of the token, the one before it, ..: [ngram_size] */
+    int32_t size[QN_NGRAM_HEADS_MAX];   /* rows of each head: what its hash is taken modulo */
+    int32_t offset[QN_NGRAM_HEADS_MAX]; /* and the first of them */
+} qn_ngram_hash;
+typedef struct {
+    int64_t ngram_size, heads_per_ngram; /* ngram_size 0: no layer has any */
+    int64_t n_heads;                     /* of all n together */
+    int64_t ple_embed_dim, ple_conv_kernel_size;
+    int64_t split_ngram_parts; /* tensors that a table may lie in */
+    int32_t eos_token_id;      /* an n-gram does not reach over one: it stands in for the tokens before */
+    qn_ngram_hash *hashes;     /* [n_hashes], one for each layer that has any */
+    int64_t *n_rows;           /* [n_hashes] of the layer's table */
+    int64_t n_hashes;
+} qn_ngram_config;
 
 enum { QN_ALTUP_INPUTS_MAX = 8, QN_HYPER_STREAMS_MAX = 8 };
 enum { QN_ROPE_SETS = 2, QN_STOP_IDS_MAX = 32 };
@@ -314,6 +339,7 @@ typedef struct {
     int64_t
         laurel_rank; /* > 0: beside attention a product of that rank reads the same rows: qn_block_laurel */
     qn_hyper_config hyper;
+    qn_ngram_config ngram;
     float residual_scale;                                  /* multiplies what a block adds to the stream */
     float logits_scale;                                    /* multiplies logits, before their soft cap */
     float embedding_scale;                                 /* multiplies embedding rows; 1: none */
@@ -384,6 +410,10 @@ int qn_layer_attends(const qn_layer_config *l);
 /* What a recurrent layer keeps of a sequence, in floats: of its convolution, and of the recurrence behind it. 0 for
  * other layers. */
 void qn_layer_state_floats(const qn_model_config *c, int64_t layer, int64_t *conv, int64_t *rule);
+
+/* Of these, what embeddings of n-grams keep, behind the layer's own convolution: the tokens before, then the rows that
+ * their convolution sees (blocks/ngrams.c). */
+int64_t qn_ngram_state_floats(const qn_model_config *c);
 
 /* "default", "llama3", ... Static storage. */
 const char *qn_rope_type_name(qn_rope_type type);

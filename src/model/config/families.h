@@ -198,7 +198,9 @@ typedef struct qn_family {
     qn_delta_rule delta;
     qn_mixer recurrent;  /* of layers that recur; ATTENTION: none does. DELTA where delta says how */
     qn_recur_rule recur; /* where a layer may recur */
-    qn_hyper_kind hyper; /* hc_mult and its like */
+    qn_hyper_kind hyper; /* hc_mult, or hc_count, and its like */
+    int ngrams;          /* ple_layer_ids and what goes with it */
+    int said_gate;       /* output_gate_type, else hidden_act, says how the delta net's output is gated */
     int altup; /* altup_*, laurel_rank, activation_sparsity_pattern; intermediate_size may be a list */
     int counted_layers; /* num_hidden_layers is the length of the list of layers, whatever the files say */
     int single_blocks;  /* a layer mixes positions or has a feed-forward block, as the list of layers says */

@@ -238,6 +238,21 @@ static qn_status read_lower_bound(const qn_fields *f, qn_delta_config *d)
     return QN_OK;
 }
 
+/* output_gate_type, else hidden_act. */
+static qn_status read_gate(const qn_fields *f, qn_delta_config *d)
+{
+    static const char own[] = "output_gate_type";
+    const char *key = own, *type = NULL;
+    char label[LABEL_MAX];
+    QN_TRY(qn_fields_string(f, key, &type, NULL));
+    if (!type) QN_TRY(qn_fields_string(f, key = "hidden_act", &type, NULL));
+    if (!type) return QN_OK;
+    d->gate_sigmoid = strcmp(type, "sigmoid") == 0;
+    if (d->gate_sigmoid || strcmp(type, "silu") == 0) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED, "%s: %s is \"%.40s\", which is not supported (known: sigmoid, silu)",
+                   f->file, qn_fields_label(f, key, label, sizeof label), type);
+}
+
 static qn_status read_delta(const qn_fields *f, const qn_family *family, qn_delta_config *d)
 {
     enum { HEADS_MAX = 1 << 16, KERNEL_MAX = 1024 };
@@ -251,6 +266,7 @@ static qn_status read_delta(const qn_fields *f, const qn_family *family, qn_delt
     QN_TRY(qn_fields_required_int(f, "linear_value_head_dim", 1, HEADS_MAX, &d->linear_value_head_dim));
     QN_TRY(qn_fields_required_int(f, "linear_conv_kernel_dim", 1, KERNEL_MAX, &d->linear_conv_kernel_dim));
     d->by_head = family->delta == QN_DELTA_BY_HEAD;
+    if (family->said_gate) QN_TRY(read_gate(f, d));
     if (d->linear_num_value_heads % d->linear_num_key_heads == 0) return QN_OK;
     return qn_fail(QN_E_FORMAT, "%s: %s %lld is not a multiple of %s %lld", f->file,
                    qn_fields_label(f, "linear_num_value_heads", label, sizeof label),

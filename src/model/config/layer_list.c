@@ -8,7 +8,8 @@
 enum { LABEL_MAX = 160 };
 
 static const char full[] = "full_attention", sliding[] = "sliding_attention", chunked[] = "chunked_attention",
-                  linear[] = "linear_attention", conv[] = "conv", mlp[] = "mlp", moe[] = "moe";
+                  linear[] = "linear_attention", indexed[] = "indexed_attention", conv[] = "conv",
+                  mlp[] = "mlp", moe[] = "moe";
 static const char letters_name[] = "hybrid_override_pattern";
 /* What the reference's class takes for a list that is absent. */
 static const char letters_otherwise[] = "ME*-";
@@ -205,6 +206,7 @@ qn_status qn_layer_list_read(const qn_fields *f, const qn_family *family, int64_
 
 int qn_layer_list_mixer(const qn_family *family, const char *name)
 {
+    if (family->index && strcmp(name, indexed) == 0) return QN_MIXER_ATTENTION;
     /* "attention" was the name before transformers 5. */
     if (strcmp(name, full) == 0 || strcmp(name, "attention") == 0 ||
         strcmp(name, qn_layer_list_narrow(family)) == 0)
@@ -226,6 +228,7 @@ const char *qn_layer_list_known(const qn_family *family)
 {
     if (family->slide == QN_SLIDE_CHUNKS) return "full_attention, chunked_attention";
     if (family->recurrent == QN_MIXER_ATTENTION) return "full_attention, sliding_attention";
+    if (family->index) return "full_attention, indexed_attention, linear_attention";
     if (family->single_blocks) return "full_attention, linear_attention, mlp, moe";
     return family->recurrent == QN_MIXER_SHORT_CONV ? "full_attention, sliding_attention, conv"
                                                     : "full_attention, sliding_attention, linear_attention";

@@ -28,8 +28,12 @@ typedef enum {
     QN_WEIGHT_LAYER_INPUT_PROJ,    /* [L * P, H] of the embedding, beside it */
     QN_WEIGHT_LAYER_INPUT_NORM,    /* [P] of that projection, layer by layer */
     QN_WEIGHT_ALTUP_IN, /* [H, H]: makes each stream but the first of the embedding; as many as there may be */
-    QN_WEIGHT_ALTUP_OUT = QN_WEIGHT_ALTUP_IN + 7, /* [H, H]: and back */
-    QN_WEIGHT_MODEL_COUNT = QN_WEIGHT_ALTUP_OUT + 7,
+    QN_WEIGHT_ALTUP_OUT = QN_WEIGHT_ALTUP_IN + 7,       /* [H, H]: and back */
+    QN_WEIGHT_HYPER_END_NORM = QN_WEIGHT_ALTUP_OUT + 7, /* [n H]; these three make one row of the n streams of
+                                                           hyper-connections of low rank behind the last layer */
+    QN_WEIGHT_HYPER_END_DOWN,                           /* [hc_lowrank, n H] */
+    QN_WEIGHT_HYPER_END_UP,                             /* [n H, hc_lowrank] */
+    QN_WEIGHT_MODEL_COUNT,
     /* From here on one per layer. */
     QN_WEIGHT_ATTN_NORM = QN_WEIGHT_MODEL_COUNT, /* [H] before attention */
     QN_WEIGHT_ATTN_NORM_BIAS,                    /* [H] */
@@ -150,6 +154,21 @@ typedef enum {
     QN_WEIGHT_HYPER_FFN,        /* the same around the feed-forward block */
     QN_WEIGHT_HYPER_FFN_BASE,
     QN_WEIGHT_HYPER_FFN_SCALE,
+    QN_WEIGHT_HYPER_ATTN_NORM,   /* [n H]; of low rank, these four around what mixes positions */
+    QN_WEIGHT_HYPER_ATTN_DOWN,   /* [hc_lowrank, n H] */
+    QN_WEIGHT_HYPER_ATTN_UP,     /* [n H, hc_lowrank] */
+    QN_WEIGHT_HYPER_ATTN_INJECT, /* [n, n H] */
+    QN_WEIGHT_HYPER_FFN_NORM,    /* the same around the feed-forward block */
+    QN_WEIGHT_HYPER_FFN_DOWN,
+    QN_WEIGHT_HYPER_FFN_UP,
+    QN_WEIGHT_HYPER_FFN_INJECT,
+    QN_WEIGHT_NGRAM_EMBED,      /* [n_rows, ple_embed_dim / n_heads]; files may have it in several tensors */
+    QN_WEIGHT_NGRAM_KEY,        /* [n H, ple_embed_dim] */
+    QN_WEIGHT_NGRAM_VALUE,      /* [H, ple_embed_dim] */
+    QN_WEIGHT_NGRAM_KEY_NORM,   /* [n H] */
+    QN_WEIGHT_NGRAM_QUERY_NORM, /* [n H] */
+    QN_WEIGHT_NGRAM_CONV_NORM,  /* [n H] */
+    QN_WEIGHT_NGRAM_CONV,       /* [n H, 1, ple_conv_kernel_size] in files, one dimension here */
     QN_WEIGHT_ROLE_COUNT
 } qn_weight_role;
 

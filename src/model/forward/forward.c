@@ -81,6 +81,7 @@ static qn_array *blocks(qn_scope *s, const qn_forward *f, qn_array *x, common *a
     const qn_layer_config *l = &f->config->layers[i];
     qn_array *normed = x, *h;
     qn_block_streams of = {NULL, NULL, NULL};
+    if (l->ngrams) x = qn_block_ngrams(s, f, x, i);
     if (l->mixer != QN_MIXER_NONE) {
         normed = read_stream(s, f, x, QN_HYPER_ATTN, i, &of);
         normed = qn_block_norm(s, f, normed, QN_WEIGHT_ATTN_NORM, i);

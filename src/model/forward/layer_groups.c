@@ -4,14 +4,15 @@
 
 enum { LINE = 16 }; /* floats: both parts of a slot begin at one of the cache's lines */
 
-/* All recurrent layers of a model are alike. A convolution of one tap keeps nothing, but a slot holds something. */
+/* All recurrent layers of a model have as large a place. A convolution of one tap keeps nothing, but a slot holds something. */
 static void add_recurrent(const qn_model_config *c, int64_t l, qn_layer_groups *g)
 {
     int64_t conv, rule;
     qn_layer_state_floats(c, l, &conv, &rule);
     g->recurrent_of[l] = (int32_t)(g->n_recurrent++ - (l < g->border ? 0 : g->n_recurrent_below));
     g->n_recurrent_below += l < g->border;
-    g->rule_offset = (conv + LINE - 1) / LINE * LINE;
+    conv = (conv + LINE - 1) / LINE * LINE;
+    if (g->rule_offset < conv) g->rule_offset = conv;
     g->recurrent_floats = g->rule_offset + rule > 0 ? g->rule_offset + rule : LINE;
 }
 

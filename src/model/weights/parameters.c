@@ -254,12 +254,14 @@ static qn_status gather(loading *l, const qn_weights *w, const qn_model_config *
                     role != QN_WEIGHT_POSITION_EMBED && role != QN_WEIGHT_TYPE_EMBED && !l->is_table;
         QN_TRY(load(l, qn_weights_get(w, (qn_weight_role)role, 0), 0, &p->of_model[role]));
     }
-    l->is_table = 0;
-    l->rounds = l->part->as_bf16 && !l->packed;
     for (int64_t i = l->part->begin; i < l->part->end; i++)
-        for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++)
+        for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++) {
+            l->is_table = role == QN_WEIGHT_NGRAM_EMBED;
+            l->rounds = l->part->as_bf16 && !l->packed && !l->is_table;
             QN_TRY(load(l, qn_weights_get(w, (qn_weight_role)role, i),
                         qn_weight_taps(c, i, (qn_weight_role)role), &p->of_layer[i][role]));
+        }
+    l->is_table = 0;
     l->rounds = 0;
     for (int64_t i = 0; i < p->n_vision; i++) QN_TRY(load(l, qn_weights_vision(w, i), 0, &p->vision[i]));
     qn_dtype most = QN_DTYPE_F32;

@@ -56,6 +56,12 @@ typedef enum {
     DIM_INDEX_HEADS,
     DIM_INDEX_D,
     DIM_INDEX_PLACES,
+    DIM_HYPER_STREAMS,
+    DIM_HYPER_RANK,
+    DIM_NGRAM_ROWS,
+    DIM_NGRAM_HEAD,
+    DIM_NGRAM,
+    DIM_NGRAM_KERNEL,
 } dim;
 
 /* When a tensor must be there. The norms are there by the config alone; a bias that is in the file is taken
@@ -127,7 +133,11 @@ typedef enum {
     IF_SINKS,
     IF_INDEX,
     IF_INDEX_MEAN,
-    IF_INDEX_GATED
+    IF_INDEX_GATED,
+    IF_LOW_RANK_END,
+    IF_LOW_RANK_ATTN,
+    IF_LOW_RANK_FFN,
+    IF_NGRAMS
 } need;
 
 static const struct {
@@ -275,6 +285,24 @@ static const struct {
     [QN_WEIGHT_LAYER_INPUT_GATE] = {{DIM_P, DIM_H}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_LAYER_INPUT_OUT] = {{DIM_H, DIM_P}, IF_LAYER_INPUT, 0},
     [QN_WEIGHT_POST_LAYER_INPUT_NORM] = {{DIM_H}, IF_LAYER_INPUT, 0},
+    [QN_WEIGHT_HYPER_END_NORM] = {{DIM_HYPER_IN}, IF_LOW_RANK_END, 0},
+    [QN_WEIGHT_HYPER_END_DOWN] = {{DIM_HYPER_RANK, DIM_HYPER_IN}, IF_LOW_RANK_END, 0},
+    [QN_WEIGHT_HYPER_END_UP] = {{DIM_HYPER_IN, DIM_HYPER_RANK}, IF_LOW_RANK_END, 0},
+    [QN_WEIGHT_HYPER_ATTN_NORM] = {{DIM_HYPER_IN}, IF_LOW_RANK_ATTN, 0},
+    [QN_WEIGHT_HYPER_ATTN_DOWN] = {{DIM_HYPER_RANK, DIM_HYPER_IN}, IF_LOW_RANK_ATTN, 0},
+    [QN_WEIGHT_HYPER_ATTN_UP] = {{DIM_HYPER_IN, DIM_HYPER_RANK}, IF_LOW_RANK_ATTN, 0},
+    [QN_WEIGHT_HYPER_ATTN_INJECT] = {{DIM_HYPER_STREAMS, DIM_HYPER_IN}, IF_LOW_RANK_ATTN, 0},
+    [QN_WEIGHT_HYPER_FFN_NORM] = {{DIM_HYPER_IN}, IF_LOW_RANK_FFN, 0},
+    [QN_WEIGHT_HYPER_FFN_DOWN] = {{DIM_HYPER_RANK, DIM_HYPER_IN}, IF_LOW_RANK_FFN, 0},
+    [QN_WEIGHT_HYPER_FFN_UP] = {{DIM_HYPER_IN, DIM_HYPER_RANK}, IF_LOW_RANK_FFN, 0},
+    [QN_WEIGHT_HYPER_FFN_INJECT] = {{DIM_HYPER_STREAMS, DIM_HYPER_IN}, IF_LOW_RANK_FFN, 0},
+    [QN_WEIGHT_NGRAM_EMBED] = {{DIM_NGRAM_ROWS, DIM_NGRAM_HEAD}, IF_NGRAMS, 0},
+    [QN_WEIGHT_NGRAM_KEY] = {{DIM_HYPER_IN, DIM_NGRAM}, IF_NGRAMS, 0},
+    [QN_WEIGHT_NGRAM_VALUE] = {{DIM_H, DIM_NGRAM}, IF_NGRAMS, 0},
+    [QN_WEIGHT_NGRAM_KEY_NORM] = {{DIM_HYPER_IN}, IF_NGRAMS, 0},
+    [QN_WEIGHT_NGRAM_QUERY_NORM] = {{DIM_HYPER_IN}, IF_NGRAMS, 0},
+    [QN_WEIGHT_NGRAM_CONV_NORM] = {{DIM_HYPER_IN}, IF_NGRAMS, 0},
+    [QN_WEIGHT_NGRAM_CONV] = {{DIM_HYPER_IN, DIM_ONE, DIM_NGRAM_KERNEL}, IF_NGRAMS, 0},
     [QN_WEIGHT_LAYER_SCALE] = {{DIM_ONE}, IF_LAYER_SCALE, 0},
     [QN_WEIGHT_HYPER_ATTN] = {{DIM_HYPER, DIM_HYPER_IN}, IF_SINKHORN, 0},
     [QN_WEIGHT_HYPER_ATTN_BASE] = {{DIM_HYPER}, IF_SINKHORN, 0},
@@ -405,6 +433,18 @@ static int64_t dim_size(const qn_model_config *c, const qn_layer_config *l, dim 
         return c->index.index_head_dim;
     case DIM_INDEX_PLACES:
         return c->index.index_kpool;
+    case DIM_HYPER_STREAMS:
+        return c->hyper.hc_count;
+    case DIM_HYPER_RANK:
+        return c->hyper.hc_lowrank;
+    case DIM_NGRAM_ROWS:
+        return l->ngrams ? c->ngram.n_rows[l->ngrams - 1] : 0;
+    case DIM_NGRAM_HEAD:
+        return c->ngram.n_heads ? c->ngram.ple_embed_dim / c->ngram.n_heads : 0;
+    case DIM_NGRAM:
+        return c->ngram.ple_embed_dim;
+    case DIM_NGRAM_KERNEL:
+        return c->ngram.ple_conv_kernel_size;
     default:
         return 0;
     }
@@ -432,7 +472,13 @@ int qn_weight_has_offset(qn_weight_role role)
                                            QN_WEIGHT_POST_MLP_NORM,
                                            QN_WEIGHT_EXPERTS_NORM,
                                            QN_WEIGHT_POST_EXPERTS_NORM,
-                                           QN_WEIGHT_POST_LAYER_INPUT_NORM};
+                                           QN_WEIGHT_POST_LAYER_INPUT_NORM,
+                                           QN_WEIGHT_HYPER_END_NORM,
+                                           QN_WEIGHT_HYPER_ATTN_NORM,
+                                           QN_WEIGHT_HYPER_FFN_NORM,
+                                           QN_WEIGHT_NGRAM_KEY_NORM,
+                                           QN_WEIGHT_NGRAM_QUERY_NORM,
+                                           QN_WEIGHT_NGRAM_CONV_NORM};
     for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
         if (norms[i] == role) return 1;
     return 0;
@@ -440,7 +486,8 @@ int qn_weight_has_offset(qn_weight_role role)
 
 int64_t qn_weight_taps(const qn_model_config *c, int64_t layer, qn_weight_role role)
 {
-    return roles[role].shape[2] == DIM_KERNEL ? dim_size(c, &c->layers[layer], DIM_KERNEL) : 0;
+    const dim taps = roles[role].shape[2];
+    return taps == DIM_KERNEL || taps == DIM_NGRAM_KERNEL ? dim_size(c, &c->layers[layer], taps) : 0;
 }
 
 static int norms_by_weight(const qn_model_config *c)
@@ -635,6 +682,14 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
         return strictly(c->vocab_size_per_layer_input > 0);
     case IF_LAYER_INPUT:
         return strictly(c->hidden_size_per_layer_input > 0);
+    case IF_LOW_RANK_END:
+        return strictly(c->hyper.kind == QN_HYPER_LOW_RANK);
+    case IF_LOW_RANK_ATTN:
+        return strictly(c->hyper.kind == QN_HYPER_LOW_RANK && l->mixer != QN_MIXER_NONE);
+    case IF_LOW_RANK_FFN:
+        return strictly(c->hyper.kind == QN_HYPER_LOW_RANK && (l->has_mlp || l->has_experts));
+    case IF_NGRAMS:
+        return strictly(l->ngrams != 0);
     case IF_LAYER_SCALE:
         return c->layer_scale ? QN_WEIGHT_MAYBE : QN_WEIGHT_NEVER;
     }

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/mem.h"
+#include "model/config/blocks/ngram_config.h"
 #include "model/config/blocks/xielu_config.h"
 #include "model/config/families.h"
 #include "model/config/quantization.h"
@@ -13,6 +14,7 @@
 #include "model/weights/weight_heads.h"
 #include "model/weights/weight_roles.h"
 #include "model/weights/weight_rows.h"
+#include "model/weights/weight_shards.h"
 #include "quant/types.h"
 
 enum {
@@ -31,7 +33,8 @@ struct qn_weights {
     qn_weight_heads **heads; /* views of matrices of one head each */
     qn_weight_experts **experts;
     const qn_tensor_view **vision; /* [n_vision] */
-    int64_t n_joined, n_rows, n_heads, n_experts, n_vision;
+    qn_weight_shards **shards;     /* of tables that lie in several tensors */
+    int64_t n_joined, n_rows, n_heads, n_experts, n_vision, n_shards;
 };
 
 static const char *shape_text(const int64_t *shape, int n, char *text, size_t size)
@@ -251,6 +254,18 @@ static qn_status find_experts(const qn_source *src, const qn_model_config *c, qn
     return QN_OK;
 }
 
+/* *v: the table in several tensors; untouched where the first of these is not there. */
+static qn_status find_shards(const qn_source *src, qn_weights *w, const char *name, const int64_t shape[2],
+                             const qn_tensor_view **v)
+{
+    qn_weight_shards **kept = &w->shards[w->n_shards];
+    QN_TRY(qn_weight_shards_find(src, name, shape, kept));
+    if (!*kept) return QN_OK;
+    w->n_shards++;
+    *v = qn_weight_shards_view(*kept);
+    return QN_OK;
+}
+
 /* In place of *v, a file of bin_weights, the view with the shape that the config implies. */
 static qn_status shape_raw(qn_weights *w, const int64_t *shape, int n_dims, const qn_tensor_view **v)
 {
@@ -287,6 +302,8 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
         qn_family_weight_name(c->family, qn_source_get_kind(src), prefix, role, layer, name)
             ? qn_source_find(src, name)
             : NULL;
+    if (!v && role == QN_WEIGHT_NGRAM_EMBED && qn_source_get_kind(src) == QN_SOURCE_SAFETENSORS)
+        QN_TRY(find_shards(src, w, name, shape, &v));
     if (!v && role == QN_WEIGHT_LM_HEAD) v = qn_family_find_weight(c->family, src, role, layer, NULL);
     if (!v) return expected == QN_WEIGHT_NEEDED ? missing(src, c, prefix, role, layer) : QN_OK;
     if (n_dims == 2) QN_TRY(join(src, c, w, shape, &v));
@@ -362,6 +379,13 @@ static int is_unused(const qn_source *src, const qn_model_config *c, const char 
     return 0;
 }
 
+static int is_shard(const qn_weights *w, const qn_tensor_view *v)
+{
+    for (int64_t i = 0; i < w->n_shards; i++)
+        if (qn_weight_shards_uses(w->shards[i], v)) return 1;
+    return 0;
+}
+
 /* A tensor of a layer that nothing takes would be left out of the computation without a word, as the norms of
  * q and k are when a config takes a qwen3 for a llama, or whole layers when it asks for fewer. */
 static qn_status check_all_taken(const qn_source *src, const char *prefix, const qn_model_config *c,
@@ -372,8 +396,10 @@ static qn_status check_all_taken(const qn_source *src, const char *prefix, const
         const qn_tensor_view *v = qn_source_get(src, i);
         int64_t layer = layer_of(src, c->family, prefix, v->name);
         int beyond = layer >= c->num_hidden_layers;
-        if (c->hidden_act == QN_HIDDEN_XIELU && qn_xielu_config_has(v->name))
+        if ((c->hidden_act == QN_HIDDEN_XIELU && qn_xielu_config_has(v->name)) ||
+            (c->ngram.n_hashes && qn_ngram_config_has(v->name)))
             continue; /* read with the config */
+        if (is_shard(w, v)) continue;
         if (layer < 0 || is_taken(v, beyond ? none : *w->layers[layer])) continue;
         if (beyond && layer < c->num_hidden_layers + c->num_nextn_predict_layers) continue;
         if (beyond)
@@ -446,7 +472,8 @@ qn_status qn_weights_open(const qn_source *src, const qn_model_config *c, qn_wei
     w->heads = qn_calloc(2 * (size_t)qn_source_count(src) + 1, sizeof *w->heads);
     w->rows = qn_calloc(3 * (size_t)qn_source_count(src) + 1, sizeof *w->rows);
     w->experts = qn_calloc((size_t)c->num_hidden_layers, EXPERT_ROLES * sizeof *w->experts);
-    int made = w->layers && w->joined && w->heads && w->rows && w->experts;
+    w->shards = qn_calloc((size_t)c->ngram.n_hashes + 1, sizeof *w->shards);
+    int made = w->layers && w->joined && w->heads && w->rows && w->experts && w->shards;
     qn_status status = made ? find_all(src, c, w) : QN_E_NOMEM;
     if (status == QN_OK)
         *out = w;
@@ -467,6 +494,8 @@ void qn_weights_close(qn_weights *w)
     for (int64_t i = 0; w->layers && i < w->n_layers; i++) qn_free(w->layers[i]);
     for (int64_t i = 0; i < w->n_experts; i++) qn_weight_experts_free(w->experts[i]);
     qn_free(w->experts);
+    for (int64_t i = 0; i < w->n_shards; i++) qn_weight_shards_free(w->shards[i]);
+    qn_free(w->shards);
     qn_free(w->vision);
     qn_free(w->layers);
     qn_free(w);

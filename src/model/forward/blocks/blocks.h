@@ -88,13 +88,19 @@ typedef enum { QN_HYPER_ATTN, QN_HYPER_FFN } qn_hyper_place;
 typedef struct {
     qn_array *streams;
     qn_array *post; /* [R, hc_count]: what each stream gets of h */
-    qn_array *mix;  /* [R, hc_count, hc_count]: [i, j] of stream i goes to j */
+    qn_array *mix; /* [R, hc_count, hc_count]: [i, j] of stream i goes to j; NULL: streams stay as they are */
 } qn_block_streams;
 qn_array *qn_block_hyper_begin(qn_scope *s, const qn_forward *f, qn_array *x);
 qn_array *qn_block_hyper_read(qn_scope *s, const qn_forward *f, qn_array *x, qn_hyper_place place,
                               int64_t layer, qn_block_streams *out);
 qn_array *qn_block_hyper_write(qn_scope *s, const qn_forward *f, const qn_block_streams *to, qn_array *h);
 qn_array *qn_block_hyper_end(qn_scope *s, const qn_forward *f, qn_array *x);
+/* The norm of each stream of x [R, hc_count, hidden_size], which may be flat, by itself, with weights for all channels:
+ * [R, hc_count * hidden_size]. */
+qn_array *qn_block_stream_norm(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
+                               int64_t layer);
+/* Streams x with what embeddings of n-grams (config.h's qn_ngram_config) add to them in a layer that has any. */
+qn_array *qn_block_ngrams(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 /* x plus the norm of its product with a matrix of low rank (LAuReL, Menghani et al. 2024). */
 qn_array *qn_block_laurel(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer);
 /* Mamba-2's state space: config.h's qn_state_space_config. */

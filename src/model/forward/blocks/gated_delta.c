@@ -2,7 +2,7 @@
  * causal convolution, queries and keys to unit length, and each value head keeps a matrix S from row to row:
  *     S = exp(g) S;  S = S + k (beta (v - k S))^T;  out = q S / sqrt(dk)
  *     g = -exp(A_log) softplus(a + dt_bias),  beta = sigmoid(b)
- * The output is normed head by head and gated by silu(z). */
+ * The output is normed head by head and gated by silu(z), or sigmoid(z). */
 #include <math.h>
 
 #include "model/forward/blocks/blocks.h"
@@ -79,6 +79,6 @@ qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, in
         s, f, QN_PRIM_GATED_DELTA, (qn_params_recurrent){.offset = f->groups->rule_offset}, 5, delta, layer);
     o = qn_label(s, o, "delta");
     o = qn_rms_norm(s, o, qn_forward_weight(f, QN_WEIGHT_DELTA_NORM, layer), f->config->rms_norm_eps, 0);
-    o = flat(s, qn_mul(s, o, qn_unary(s, QN_PRIM_SILU, in.z)), nv * dv);
+    o = flat(s, qn_mul(s, o, qn_unary(s, d->gate_sigmoid ? QN_PRIM_SIGMOID : QN_PRIM_SILU, in.z)), nv * dv);
     return qn_block_linear(s, f, o, QN_WEIGHT_DELTA_OUT, QN_WEIGHT_ROLE_COUNT, layer);
 }

@@ -31,6 +31,16 @@ static const char *const names[QN_WEIGHT_ROLE_COUNT] = {[QN_WEIGHT_Q] = "q",
                                                         [QN_WEIGHT_ALTUP_ROUTER] = "altup_router",
                                                         [QN_WEIGHT_ALTUP_PREDICT] = "altup_predict",
                                                         [QN_WEIGHT_ALTUP_CORRECT] = "altup_correct",
+                                                        [QN_WEIGHT_HYPER_END_DOWN] = "mix_down",
+                                                        [QN_WEIGHT_HYPER_END_UP] = "mix_up",
+                                                        [QN_WEIGHT_HYPER_ATTN_DOWN] = "mix_down",
+                                                        [QN_WEIGHT_HYPER_ATTN_UP] = "mix_up",
+                                                        [QN_WEIGHT_HYPER_ATTN_INJECT] = "inject",
+                                                        [QN_WEIGHT_HYPER_FFN_DOWN] = "ffn_mix_down",
+                                                        [QN_WEIGHT_HYPER_FFN_UP] = "ffn_mix_up",
+                                                        [QN_WEIGHT_HYPER_FFN_INJECT] = "ffn_inject",
+                                                        [QN_WEIGHT_NGRAM_KEY] = "ngram_key",
+                                                        [QN_WEIGHT_NGRAM_VALUE] = "ngram_value",
                                                         [QN_WEIGHT_HYPER_ATTN] = "hyper_attn",
                                                         [QN_WEIGHT_HYPER_FFN] = "hyper_ffn",
                                                         [QN_WEIGHT_LAUREL_LEFT] = "laurel_left",
@@ -179,6 +189,20 @@ qn_array *qn_block_norm(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight
     }
     d = bias ? added_vector(s, f, x, bias, layer) : NULL;
     return d ? qn_add(s, y, d) : y;
+}
+
+qn_array *qn_block_stream_norm(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
+                               int64_t layer)
+{
+    const qn_model_config *c = f->config;
+    const int64_t width = c->hidden_size, all = c->hyper.hc_count * width;
+    qn_array *w = qn_forward_weight(f, weight, layer);
+    if (!w || !x) return NULL;
+    qn_array *y = qn_reshape_rows(s, x, 2, (int64_t[]){c->hyper.hc_count, width});
+    y = qn_reshape_rows(s, qn_rms_norm(s, y, NULL, c->rms_norm_eps, 0), 1, &all);
+    qn_array *d = y ? added_vector(s, f, y, weight, layer) : NULL;
+    if (c->norm_offset != 0) w = qn_add(s, w, qn_scalar(s, c->norm_offset));
+    return qn_mul(s, y, d ? qn_add(s, w, d) : w);
 }
 
 qn_array *qn_block_softcap(qn_scope *s, qn_array *x, float cap)
