@@ -315,3 +315,31 @@ void qn_test_same_bits(const qn_test_bits *what)
         test_free(b.got[i]);
     }
 }
+
+qn_engine *qn_test_adapter_engine(const char *path, const char *set, int n_threads)
+{
+    return qn_test_engine(path, set,
+                          (qn_engine_options){.precision = QN_PRECISION_EXACT,
+                                              .max_rows = 64,
+                                              .max_sequences = 8,
+                                              .context_size = 64,
+                                              .n_threads = n_threads});
+}
+
+enum { HASHED_IDS = 19 };
+
+uint64_t qn_test_adapter_hash(qn_engine *e, const char *adapter)
+{
+    int32_t id, ids[HASHED_IDS];
+    uint64_t hashes[HASHED_IDS];
+    for (int i = 0; i < HASHED_IDS; i++)
+        ids[i] = (int32_t)(qn_random_bits(8, (uint64_t)i) % (uint64_t)qn_engine_config(e)->vocab_size);
+    qn_sequence *s = qn_test_sequence(e);
+    qn_test_ok(qn_adapters_hold(qn_engine_adapters(e), adapter, &id));
+    qn_sequence_set_adapter(s, id);
+    qn_test_hashes(e, s, ids, HASHED_IDS, 0, hashes);
+    qn_sequence_free(s);
+    qn_adapters_release(qn_engine_adapters(e), id);
+    for (int i = 1; i < HASHED_IDS; i++) hashes[0] = hashes[0] * 31 + hashes[i];
+    return hashes[0];
+}

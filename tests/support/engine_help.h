@@ -46,4 +46,10 @@ typedef struct {
 } qn_test_bits;
 void qn_test_same_bits(const qn_test_bits *b);
 
+/* An engine as tests of adapters want it: exact, 64 positions, room for 8 sequences. set: the instruction set, or
+ * NULL. */
+qn_engine *qn_test_adapter_engine(const char *path, const char *set, int n_threads);
+/* A hash of the bits of a sequence's logits with this adapter; "none": without one. */
+uint64_t qn_test_adapter_hash(qn_engine *e, const char *adapter);
+
 #endif
