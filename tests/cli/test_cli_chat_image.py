@@ -60,6 +60,23 @@ def test_forgotten(pictures):
     assert answers(chat([f"/image {one}", "What is it?", f"/image {one}", "/clear", "Hello"]))[1:] == plain
 
 
+def test_names_as_terminals_paste_them(pictures, tmp_path):
+    """A file that is dropped on a terminal comes in quotes, or with backslashes; a file of just that name is first."""
+    one, two = pictures
+    name = tmp_path / "it's a b.png"
+    name.write_bytes(one.read_bytes())
+    want = answers(chat([f"/image {name}", "What is it?"]))
+    shell = str(name).replace("'", "'\\''")
+    for written in f"'{shell}'", f'"{name}"', str(name).replace(" ", "\\ ").replace("'", "\\'"):
+        assert answers(chat([f"/image {written}", "What is it?"])) == want
+    odd = tmp_path / "a\\ b.png"
+    odd.write_bytes(two.read_bytes())
+    (tmp_path / "a b.png").write_bytes(one.read_bytes())
+    assert answers(chat([f"/image {odd}", "What is it?"])) == answers(chat([f"/image {two}", "What is it?"]))
+    out = chat([f"/image '{tmp_path}/none'"])
+    assert out.returncode == 1 and f"'{tmp_path}/none': No such file".encode() in out.stderr, out.stderr
+
+
 def test_refused(pictures, tmp_path):
     (tmp_path / "text").write_text("no picture")
     for line, words in ((f"/image {tmp_path}/none", b"No such file"), (f"/image {tmp_path}/text", b"PNG and JPEG"),

@@ -269,3 +269,6 @@ def test_rerank_lines(tmp_path):
         refused(call("rerank", folder, "--json", "-f", jsonl(tmp_path / "bad.jsonl", [row])), "line 1", *words)
     refused(call("rerank", folder, "-q", "a", "-p", "b", "--kind", "cross-encoder"), "classification head")
     refused(call("rerank", folder, "-p", "b"), "--query", status=2)
+    encoder = fixture("families2/bert_reranker")
+    refused(call("rerank", encoder, "-q", "a", "-p", "b", "--kind", "yes-no"), "this one is a cross-encoder")
+    refused(call("rerank", encoder, "-q", "a", "-p", "b", "--instruction", "c"), "only a model that is asked")

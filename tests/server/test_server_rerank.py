@@ -98,5 +98,7 @@ def test_cross_encoder():
                       stdin={"query": QUERY, "documents": DOCUMENTS})
         scores = json.loads(wanted.stdout)["scores"]
         assert all(r["relevance_score"] == pytest.approx(scores[r["index"]], abs=1e-5) for r in got)
+        status, _, body = s.request("POST", "/v1/rerank", {"query": QUERY, "documents": DOCUMENTS, "instruction": "x"})
+        assert status == 400 and "instruction: only a model that is asked" in body["error"]["message"], body
     finally:
         assert s.stop() == 0

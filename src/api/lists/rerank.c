@@ -204,8 +204,15 @@ static qn_status choose_kind(job *j, const qn_model_info *info)
             "kind: a cross-encoder has a classification head with one label; that of this model has %lld",
             (long long)info->num_labels);
     if (j->yes_no && info->is_encoder)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "kind: the model is an encoder without a classification head; it cannot judge pairs");
+        return qn_fail(
+            QN_E_UNSUPPORTED,
+            info->num_labels
+                ? "kind: an encoder cannot be asked for yes or no; this one is a cross-encoder"
+                : "kind: the model is an encoder without a classification head; it cannot judge pairs");
+    if (!j->yes_no && j->o->instruction)
+        return qn_fail(QN_E_ARG,
+                       "instruction: only a model that is asked for yes or no has a task; this one judges "
+                       "by its classification head");
     j->n_types = info->num_token_types;
     j->context = info->context_size;
     if (!j->yes_no) return QN_OK;

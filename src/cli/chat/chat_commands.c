@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "cli/chat/chat_path.h"
 #include "cli/options/form.h"
 #include "cli/options/prompt_cache.h"
 #include "cli/term/input.h"
@@ -20,19 +21,6 @@ typedef struct {
 } chat_command;
 
 static qn_status run_help(qn_chat_state *c, const char *rest);
-
-/* "~/x" is a file of the user's home; "-" is one of that name, for standard input holds the conversation. */
-static qn_status resolve_path(const char *path, qn_buf *out)
-{
-    const char *home = getenv("HOME");
-    if (!path[0]) return qn_fail(QN_E_ARG, "the name of a file is missing");
-    if (path[0] == '~' && path[1] == '/' && home) {
-        qn_buf_puts(out, home);
-        path++;
-    }
-    qn_buf_printf(out, "%s%s", strcmp(path, "-") == 0 ? "./" : "", path);
-    return out->status;
-}
 
 static const char *get_model_name(const qn_chat_state *c)
 {
@@ -79,7 +67,7 @@ static qn_status run_clear(qn_chat_state *c, const char *rest)
 static qn_status run_save(qn_chat_state *c, const char *rest)
 {
     qn_buf path = {0}, state = {0}, b = {0};
-    qn_status status = resolve_path(rest, &path);
+    qn_status status = qn_chat_path(rest, &path);
     if (status == QN_OK) status = qn_chat_session_save(&c->session, get_model_name(c), path.data);
     if (status == QN_OK) status = qn_prompt_cache_beside(path.data, &state);
     if (status == QN_OK) {
@@ -114,7 +102,7 @@ qn_status qn_chat_command_load(qn_chat_state *c, const char *path)
 static qn_status run_load(qn_chat_state *c, const char *rest)
 {
     qn_buf path = {0};
-    qn_status status = resolve_path(rest, &path);
+    qn_status status = qn_chat_path_of_input(rest, &path);
     if (status == QN_OK) status = qn_chat_command_load(c, path.data);
     qn_buf_free(&path);
     return status;
@@ -123,7 +111,7 @@ static qn_status run_load(qn_chat_state *c, const char *rest)
 static qn_status run_read(qn_chat_state *c, const char *rest)
 {
     qn_buf path = {0}, text = {0}, b = {0};
-    qn_status status = resolve_path(rest, &path);
+    qn_status status = qn_chat_path_of_input(rest, &path);
     if (status == QN_OK) status = qn_input_read(path.data, &text);
     if (status != QN_OK) goto out;
     size_t valid = qn_utf8_valid_prefix(text.data, text.length), nul = strlen(text.data);
@@ -155,7 +143,7 @@ static qn_status run_image(qn_chat_state *c, const char *rest)
     qn_buf path = {0}, b = {0};
     qn_picture picture = {0};
     if (!c->info.takes_images) return qn_fail(QN_E_UNSUPPORTED, "/image: the model takes only text");
-    qn_status status = resolve_path(rest, &path);
+    qn_status status = qn_chat_path_of_input(rest, &path);
     if (status == QN_OK) status = qn_input_picture(path.data, &picture);
     if (status == QN_OK) {
         qn_buf_printf(&b, "%s will be put before your next message (%lld x %lld pixels)", path.data,
@@ -194,7 +182,7 @@ static qn_status open_form(qn_chat_state *c, const char *kind, const char *value
     if (!is_schema && !is_grammar)
         return qn_fail(QN_E_ARG,
                        "/format: it takes json, schema FILE, regex R, grammar FILE, choices A,B or off");
-    qn_status status = resolve_path(value, &path);
+    qn_status status = qn_chat_path_of_input(value, &path);
     *(is_schema ? &o.json_schema : &o.grammar) = path.data;
     if (status == QN_OK) status = qn_form_open(c->model, &o, out);
     qn_buf_free(&path);

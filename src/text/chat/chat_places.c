@@ -34,8 +34,10 @@ static qn_status fill_all(const qn_rendered *r, const qn_chat_places *places, qn
         made[i] = (qn_rendered_segment){from, out->length - from, s->trusted};
     }
     if (out->status != QN_OK || k == places->n_texts) return out->status;
-    return qn_fail(QN_E_ARG, "%zu image(s) were given, but the prompt has places for %zu", places->n_texts,
-                   k);
+    return qn_fail(
+        QN_E_ARG,
+        "%zu image(s) were given, but the prompt has places for %zu, as the chat template writes it",
+        places->n_texts, k);
 }
 
 qn_status qn_chat_places_fill(qn_rendered *r, const qn_chat_places *places)
