@@ -1,5 +1,6 @@
 """No call runs up the tree (tools/layers.py), the pages name what exists (tools/page_names.py), and lists of types are
 the table's."""
+import glob
 import os
 import re
 import subprocess
@@ -112,3 +113,21 @@ def test_golden_data_are_small():
     sizes = [os.lstat(os.path.join(folder, name)).st_size for folder, _, files in os.walk("tests/golden")
              for name in files if not name.endswith(".pyc")]
     assert sum(sizes) <= 8 << 20, f"tests/golden has {sum(sizes)} bytes, at most {8 << 20} are allowed"
+
+
+def test_every_family_is_on_its_page():
+    """docs/families.md names each model_type of the rows, with the row's GGUF architecture, and no other."""
+    said, wanted = {}, {}
+    with open("docs/families.md", encoding="utf-8") as f:
+        for line in f:
+            cells = [c.strip() for c in line.strip("|\n ").split("|")]
+            if line.startswith("| ") and len(cells) == 4 and cells[0] not in ("model_type", "---"):
+                said.update((name, cells[2]) for name in cells[0].split(", ") if name not in said)
+    for path in glob.glob("src/model/config/family_rows*.c"):
+        with open(path, encoding="utf-8") as f:
+            rows = re.split(r"(?=\.model_types = LIST\()", f.read())[1:]
+        for row in rows:
+            gguf = re.search(r'\.gguf_architecture = "([^"]+)"', row)
+            wanted.update((name, gguf[1] if gguf else "-") for name in re.findall(r'"([^"]+)"', row[:row.index(")")]))
+    wanted["xlm-roberta"] = wanted["roberta"] = wanted["bert"]  # of the row before
+    assert said == wanted
