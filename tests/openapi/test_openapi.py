@@ -27,7 +27,10 @@ SERVERS = {"": [], "store": [], "keys": ["--api-key", KEY]}
 @pytest.fixture(params=SERVERS)
 def server(request, tmp_path):
     options = SERVERS[request.param]
-    s = Server(MODEL, *options, *(["--store", tmp_path / "store"] if request.param else []))
+    slots = tmp_path / "slots"
+    slots.mkdir()
+    s = Server(MODEL, "--slot-save-path", slots, *options,
+               *(["--store", tmp_path / "store"] if request.param else []))
     s.headers = {"Authorization": "Bearer " + KEY} if options else {}
     yield s
     assert s.stop() == 0
