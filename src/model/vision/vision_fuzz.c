@@ -1,6 +1,6 @@
 /* Any bytes as the files that describe a vision tower, config.json and, behind the first NUL,
- * preprocessor_config.json, beside weights that have a tower's first tensor: refused, or numbers from which
- * sizes of every picture follow within bounds. */
+ * preprocessor_config.json, beside weights that have a tensor under each name that a tower's begin with: refused, or
+ * numbers from which sizes of every picture follow within bounds. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,10 +42,12 @@ static int write_file(int i, const void *bytes, size_t n)
 
 static int make_dir(void)
 {
-    static const char header[] =
-        "{\"visual.patch_embed.proj.weight\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":"
-        "[0,4]}}";
-    char file[sizeof(uint64_t) + sizeof header - 1 + 4] = {0};
+#define TENSOR(name, offsets) \
+    "\"" name ".x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" offsets "]}"
+    static const char header[] = "{" TENSOR("visual", "0,4") "," TENSOR("vision_tower", "4,8") "," TENSOR(
+        "vision_model", "8,12") "," TENSOR("vision_embedder", "12,16") "}";
+#undef TENSOR
+    char file[sizeof(uint64_t) + sizeof header - 1 + 16] = {0};
     uint64_t n = sizeof header - 1;
     memcpy(file, &n, sizeof n);
     memcpy(file + sizeof n, header, sizeof header - 1);
