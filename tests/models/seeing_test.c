@@ -1,5 +1,5 @@
 /* Models that see: from a golden picture and the prompt around it to logits and greedy tokens, for every kind that has
- * a tower; the same with the config.json of older files; the same bits whatever the chunks. */
+ * a tower; the same with the config.json of older files, and with two pictures; the same bits whatever the chunks. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -163,6 +163,63 @@ static void test_older_config(void **state)
     }
 }
 
+/* The golden prompt twice; the second picture is the first one turned by half a circle. */
+static void check_several(const char *kind, json_t *want)
+{
+    static float logits[2 * IDS_MAX * VOCAB_MAX], alone[IDS_MAX * VOCAB_MAX];
+    static int32_t ids[2 * IDS_MAX];
+    char path[128];
+    int64_t left = 1;
+    snprintf(path, sizeof path, "models/%s", kind);
+    golden g = open_golden(kind, qn_test_need_fixture(path),
+                           (qn_engine_options){.precision = QN_PRECISION_EXACT, .n_threads = 2});
+    const qn_tensor_view *rgb = qn_safetensors_find(g.st, "image.rgb");
+    const int64_t n = g.n_ids, n_pixels = rgb->n_elements / 3;
+    uint8_t *turned = qn_alloc((size_t)rgb->n_elements);
+    for (int64_t i = 0; i < n_pixels; i++)
+        memcpy(turned + 3 * i, (const uint8_t *)rgb->data + 3 * (n_pixels - 1 - i), 3);
+    const qn_image images[] = {{rgb->data, rgb->shape[1], rgb->shape[0], 0},
+                               {turned, rgb->shape[1], rgb->shape[0], 0}};
+    logits_of(&g, alone);
+    memcpy(ids, g.ids, (size_t)n * sizeof *ids);
+    memcpy(ids + n, g.ids, (size_t)n * sizeof *ids);
+    qn_images_free(g.im);
+    qn_test_ok(qn_images_new(qn_engine_config(g.e), 2, images, ids, 2 * n, 1 << 20, &g.im));
+    while (left) qn_test_ok(qn_images_see(g.im, g.e, 0, &left));
+    g.ids = ids;
+    g.n_ids = 2 * n;
+    logits_of(&g, logits);
+    if (memcmp(logits, alone, (size_t)(n * g.vocab) * sizeof *logits) != 0)
+        fail_msg("%s: a picture changes what stands before it", kind);
+    const json_t *at = json_object_get(want, "at"), *values = json_object_get(want, "logits");
+    double worst = 0;
+    for (size_t i = 0; i < json_array_size(at); i++) {
+        const int64_t id = json_integer_value(json_array_get(at, i));
+        const double d =
+            fabs((double)logits[(2 * n - 1) * g.vocab + id] - json_number_value(json_array_get(values, i)));
+        worst = fmax(worst, d == d ? d : INFINITY);
+    }
+    print_message("%s, two pictures: largest difference of logits %.1e\n", kind, worst);
+    if (!(worst <= qn_golden_tolerance(kind))) fail_msg("%s, two pictures: %.1e", kind, worst);
+    qn_free(turned);
+    close_golden(&g);
+}
+
+static void test_several(void **state)
+{
+    json_t *cases = json_load_file(qn_test_need_fixture("images/several.json"), 0, NULL), *want;
+    const char *kind;
+    size_t n = 0;
+    assert_non_null(cases);
+    json_object_foreach(cases, kind, want)
+    {
+        check_several(kind, want);
+        n++;
+    }
+    assert_true(n >= 14);
+    json_decref(cases);
+}
+
 /* Chunks of a step are at most so many rows; a picture whose tokens see each other is one as a whole. */
 static void test_chunks(void **state)
 {
@@ -206,7 +263,8 @@ static void test_cut(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_older_config),
-                                       cmocka_unit_test(test_chunks), cmocka_unit_test(test_cut)};
+                                       cmocka_unit_test(test_chunks), cmocka_unit_test(test_cut),
+                                       cmocka_unit_test(test_several)};
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
