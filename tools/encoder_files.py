@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Makes GGUF files of the encoders among the fixtures, with llama.cpp's own converter (tools/gguf_golden.py).
+"""Makes GGUF files of encoders and of further families among the fixtures, with llama.cpp's own converter
+(tools/gguf_golden.py). It reads the older spelling of config.json, as published files have it.
 
     encoder_files.py LLAMA_CPP FIXTURES OUT
 
@@ -9,6 +10,7 @@ there already are kept.
 import os
 import subprocess
 import sys
+import tempfile
 
 FILES = {
     "bert_cls": ["--outtype", "f16", "--pre", "bert-bge"],
@@ -16,7 +18,29 @@ FILES = {
     "modernbert": ["--outtype", "f16", "--pre", "modern-bert"],
     "xlm_roberta_reranker": ["--outtype", "f16"],
     "embeddinggemma": ["--outtype", "f32", "--sentence-transformers-dense-modules"],
+    "lfm2": ["--outtype", "f32"],
+    "lfm2_moe": ["--outtype", "f32"],
+    "granitemoehybrid": ["--outtype", "f32"],
+    "nemotron_h": ["--outtype", "f32"],
+    "falcon_h1": ["--outtype", "f32"],
+    "kimi_linear": ["--outtype", "f32"],
+    "qwen3_5_vision": ["--outtype", "f32", "--no-mtp"],
+    "qwen3_5_moe_vision": ["--outtype", "f32", "--no-mtp"],
+    "qwen2_5_vl": ["--outtype", "f32"],
+    "qwen3_vl": ["--outtype", "f32"],
+    "qwen3_vl_moe": ["--outtype", "f32"],
+    "llama4": ["--outtype", "f32"],
+    "mistral3": ["--outtype", "f32"],
+    "muse_glimmer": ["--outtype", "f32"],
+    "gemma3_vision": ["--outtype", "f32"],
 }
+
+
+def link_published(model, folder):
+    """The files of a model with config.hub.json in place of config.json."""
+    for name in os.listdir(model):
+        own = "config.hub.json" if name == "config.json" and "config.hub.json" in os.listdir(model) else name
+        os.symlink(os.path.abspath(os.path.join(model, own)), os.path.join(folder, name))
 
 
 def main():
@@ -34,8 +58,10 @@ def main():
         if os.path.exists(path):
             continue
         model = os.path.join(fixtures, "families2", kind)
-        made = subprocess.run([sys.executable, tool, llama_cpp, model, path, *options], capture_output=True, text=True,
-                              check=False)
+        with tempfile.TemporaryDirectory() as folder:
+            link_published(model, folder)
+            made = subprocess.run([sys.executable, tool, llama_cpp, folder, path, *options], capture_output=True,
+                                  text=True, check=False)
         if made.returncode:
             sys.exit(f"{kind}: the converter failed\n{made.stderr[-2000:]}")
 

@@ -12,6 +12,7 @@ converter needs, and that transformers no longer writes, are put beside the othe
 import importlib.machinery
 import json
 import os
+import re
 import sys
 import types
 
@@ -19,11 +20,16 @@ import types
 # Of published files, by model_type: name, and the field of today that has the value, or the value.
 PUBLISHED = {
     "modernbert": {"layer_norm_eps": "norm_eps"},
+    "nemotron_h": {"mamba_d_head": "mamba_head_dim"},
     "nomic_bert": {"n_positions": 8192, "activation_function": "swiglu", "causal": False, "qkv_proj_bias": False,
                    "mlp_fc1_bias": False, "mlp_fc2_bias": False, "prenorm": False, "rotary_emb_fraction": 1.0,
                    "rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "n_inner": "intermediate_size",
                    "n_embd": "hidden_size"},
 }
+
+
+# Of published files, by model_type: what transformers calls otherwise in tensors' names.
+PUBLISHED_NAMES = {"kimi_linear": (r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj")}
 
 
 def write_unigram(model, tokenizer):
@@ -92,12 +98,23 @@ def main():
     ModelBase.load_hparams = staticmethod(with_published_fields)
     find = convert_hf_to_gguf.get_model_class
 
+    def with_names(found):
+        modify = found.modify_tensors
+
+        def renamed(self, data, name, layer):
+            others = PUBLISHED_NAMES.get(self.hparams.get("model_type"))
+            return modify(self, data, re.sub(*others, name) if others else name, layer)
+
+        found.modify_tensors = renamed
+
     def with_vocabulary(*arguments, **named):
         found = find(*arguments, **named)
+        with_names(found)
         if pre:
             found.get_vocab_base_pre = lambda model, tokenizer: pre
         else:
-            found.set_vocab = write_vocabulary
+            for each in [found, *(inner for inner in vars(found).values() if isinstance(inner, type))]:
+                each.set_vocab = write_vocabulary
         return found
 
     convert_hf_to_gguf.get_model_class = with_vocabulary

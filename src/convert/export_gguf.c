@@ -86,6 +86,12 @@ static qn_status put_keys(const exporting *x, const char *architecture, qn_gguf_
             if (name) QN_TRY(qn_gguf_writer_text(w, key, name, strlen(name)));
             continue;
         }
+        if (k->kind == QN_GGUF_KEY_SECTIONS) {
+            const int64_t *s = x->target.rope[0].mrope_section;
+            const int32_t sections[] = {(int32_t)s[0], (int32_t)s[1], (int32_t)s[2], 0};
+            if (s[0]) QN_TRY(qn_gguf_writer_array(w, key, QN_GGUF_I32, 4, sections));
+            continue;
+        }
         if (!k->value || !k->value(&x->target, 0, &value)) continue;
         if (k->kind == QN_GGUF_KEY_PER_LAYER || k->kind == QN_GGUF_KEY_PATTERN)
             QN_TRY(put_layers(x, w, key, k));
@@ -402,6 +408,11 @@ static qn_status find_target(exporting *x)
     if (c->encoder.both_ways)
         return qn_fail(QN_E_UNSUPPORTED, "%s: a %s is an encoder, which is not written as GGUF",
                        qn_source_path(x->model->source), c->architecture);
+    for (int64_t i = 0; i < c->num_hidden_layers; i++)
+        if (qn_layer_recurs(&c->layers[i]))
+            return qn_fail(QN_E_UNSUPPORTED,
+                           "%s: layers of a %s recur (layer %lld does), which is not written as GGUF",
+                           qn_source_path(x->model->source), c->architecture, (long long)i);
     x->target = *c;
     x->target.family = qn_family_by_gguf(name, strlen(name), NULL);
     if (c->experts.num_experts) x->target.family = qn_family_with_experts(x->target.family, c->experts.score);

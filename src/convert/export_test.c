@@ -245,7 +245,7 @@ static void refuses(void **state)
         {"models/qwen3_5", "f32", "qwen3_5", QN_E_UNSUPPORTED},
         {"models/qwen3_next", "f32", "qwen3_next", QN_E_UNSUPPORTED},
         {"models/deepseek_v3", "f32", "deepseek_v3", QN_E_UNSUPPORTED},
-        {"models/qwen2_vl", "f32", "qwen2_vl", QN_E_UNSUPPORTED},
+        {"models/lfm2", "f32", "layers of a lfm2 recur", QN_E_UNSUPPORTED},
         {"models/qwen2_window", "f32", "layer_types", QN_E_UNSUPPORTED}, /* windows that GGUF leaves unsaid */
         {"models/mistral", "f32", "layer_types", QN_E_UNSUPPORTED}};
     const char *scratch = qn_test_scratch(), *out = qn_test_path(scratch, "m.gguf");

@@ -24,7 +24,7 @@ test-clients: all
 test-llama-server: SHELL := bash
 test-llama-server: all
 	$(Q). tools/setup.sh; need_llama_server || exit 0; tests/llama_server/run $(B)/quern
-# Encoders as GGUF files that llama.cpp's converter makes of the fixtures: fetches it and installs transformers at the first run
+# Encoders and further families as GGUF files that llama.cpp's converter makes of the fixtures: fetches it and installs transformers at the first run
 # (gigabytes).
 test-encoders-gguf: SHELL := bash
 test-encoders-gguf: $(CONVERTED_TESTS) $(B)/tests/models/adapters_encoders_test

@@ -163,8 +163,11 @@ static qn_status find_place(const reading *r, const qn_tensor_view *v, qn_adapte
             "be added to it: merge the adapter into the weights (peft: merge_and_unload)",
             v->file, v->name, module);
     if (!to->n_roles)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: %s is not a linear layer of this model (%s)",
-                       v->file, v->name, module, r->model->architecture);
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: %s is not a linear layer of this model (%s)%s",
+                       v->file, v->name, module, r->model->architecture,
+                       r->model->delta.tiled || r->model->multipliers_folded
+                           ? ", or its GGUF file has the layer in another form than published files"
+                           : "");
     if (to->n_experts && *p == QN_ADAPTER_M)
         return fail_tensor(QN_E_UNSUPPORTED, v, "magnitudes (DoRA) of matrices of experts are not supported");
     if (to->n_experts && to->form == QN_EXPERTS_PARAMETER) return QN_OK; /* target_parameters named it */

@@ -79,7 +79,7 @@ static void find_role(const qn_model_config *c, const char *name, tensor *out)
                 !qn_family_weight_name(c->family, QN_SOURCE_SAFETENSORS, *p, (qn_weight_role)i, layer,
                                        text) ||
                 strcmp(text, name) != 0 || qn_weight_shape(c, layer, (qn_weight_role)i, shape) > 2 ||
-                qn_weight_taps(c, layer, (qn_weight_role)i))
+                qn_weight_taps(c, layer, (qn_weight_role)i) || !qn_row_order_is_known(c, (qn_weight_role)i))
                 continue;
             out->role = (qn_weight_role)i;
             out->layer = layer;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/weights/row_order.h"
 
 typedef struct {
     const qn_model_config *config;
@@ -16,7 +17,8 @@ typedef struct {
 int qn_module_has_role(const qn_model_config *c, qn_weight_role role, int64_t layer,
                        int64_t shape[QN_WEIGHT_DIMS_MAX])
 {
-    return role != QN_WEIGHT_EMBED && qn_weight_expected(c, layer, role) != QN_WEIGHT_NEVER &&
+    return role != QN_WEIGHT_EMBED && qn_row_order_is_known(c, role) &&
+           qn_weight_expected(c, layer, role) != QN_WEIGHT_NEVER &&
            qn_weight_shape(c, layer, role, shape) == 2;
 }
 

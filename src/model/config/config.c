@@ -146,7 +146,7 @@ static qn_status open_gguf(reader *r)
         text[n] = '\0';
         return unknown_family(r, qn_gguf_path(g), "general.architecture", text);
     }
-    QN_TRY(qn_gguf_config(g, r->architecture, &r->root));
+    QN_TRY(qn_gguf_config(r->src, r->architecture, r->family, &r->root));
     if (json_integer_value(json_object_get(r->root, "num_experts")) > 0)
         r->family = qn_family_with_experts(r->family, gguf_score(r));
     r->fields = (qn_fields){.file = qn_gguf_path(g),
@@ -301,7 +301,7 @@ static qn_status read_sizes(const reader *r, qn_model_config *c)
         const int counted = f->gguf_architecture != NULL; /* among the others */
         QN_TRY(qn_fields_int(f, drafts, 0, counted ? c->num_hidden_layers - 1 : LAYERS_MAX,
                              &c->num_nextn_predict_layers, NULL));
-        if (counted) c->num_hidden_layers -= c->num_nextn_predict_layers;
+        if (counted && !r->family->counted_layers) c->num_hidden_layers -= c->num_nextn_predict_layers;
     }
 
     /* The embedding's rows are the vocabulary where nothing else says so: GGUF files may leave it out. */
@@ -456,6 +456,10 @@ static qn_status read_attention(const reader *r, qn_model_config *c)
         c->attention_bias = c->attention_output_bias = c->mlp_bias = has_them;
         c->head_bias = r->family->biases == QN_BIASES_ALL;
     }
+    /* Files may have the scale of scores as weights of such a norm. */
+    if (in_gguf && c->qk_norm == QN_QK_NORM_PLAIN &&
+        qn_family_find_weight(r->family, r->src, QN_WEIGHT_Q_NORM, 0, NULL))
+        c->qk_norm = QN_QK_NORM_HEAD;
     if (r->family->qk_norm_if) {
         int normed = in_gguf && qn_family_find_weight(r->family, r->src, QN_WEIGHT_Q_NORM, 0, NULL);
         QN_TRY(qn_fields_bool(f, r->family->qk_norm_if, &normed, NULL));
@@ -648,6 +652,8 @@ static qn_status read_all(reader *r, qn_model_config *c)
     c->attention_sinks = r->family->sinks;
     c->norm_offset = gguf ? 0.0f : r->family->norm_offset;
     c->final_norm_offset = r->family->plain_final_norm ? 0.0f : c->norm_offset;
+    c->rates_given = r->fields.gguf_architecture != NULL;
+    c->multipliers_folded = r->fields.gguf_architecture && r->family->many_multipliers;
     c->rope_interleaved = r->family->rope_interleaved || (gguf && r->family->gguf_rope_interleaved);
     QN_TRY(read_sizes(r, c));
     QN_TRY(read_hidden_act(r, c));

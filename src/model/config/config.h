@@ -174,6 +174,7 @@ typedef struct {
     int gate_sigmoid; /* 1: the output is gated by sigmoid(z), else by silu(z) */
     int by_head; /* 1: two projections that hold all parts of one key head beside each other; 0: one for q, k
                     and v, and one each for z, a and b */
+    int tiled; /* 1: value head i has key head i % linear_num_key_heads; 0: value heads of one key head are neighbours */
 } qn_delta_config;
 
 /* Gated short convolution: (b, c, x) = in, out of c * conv(b * x), where conv is causal, with weights for each
@@ -369,6 +370,8 @@ typedef struct {
     qn_latent_config latent;      /* of layers whose mixer is LATENT, likewise */
     qn_index_config index;        /* of layers that are indexed; likewise */
     qn_delta_config delta;        /* of layers whose mixer is DELTA; zero when there is none */
+    int multipliers_folded; /* 1: the weights have been multiplied by what published files say beside them */
+    int rates_given;        /* 1: of recurrences A_log has the rates themselves, -exp(A_log) */
     qn_state_space_config state_space; /* of layers that have one; likewise */
     qn_short_conv_config short_conv;   /* of layers whose mixer is SHORT_CONV; likewise */
 

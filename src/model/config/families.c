@@ -43,7 +43,8 @@ const qn_family *qn_family_by_architecture(const char *architecture)
 const qn_family *qn_family_by_gguf(const char *architecture, size_t length, const char **name)
 {
     for (int i = 0; qn_family_at(i); i++) {
-        const char *const own[] = {qn_family_at(i)->gguf_architecture, qn_family_at(i)->gguf_both_ways};
+        const char *const own[] = {qn_family_at(i)->gguf_architecture, qn_family_at(i)->gguf_both_ways,
+                                   qn_family_at(i)->gguf_with_experts};
         for (size_t k = 0; k < sizeof own / sizeof own[0]; k++)
             if (own[k] && strlen(own[k]) == length && memcmp(own[k], architecture, length) == 0) {
                 if (name) *name = own[k];

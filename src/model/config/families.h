@@ -153,6 +153,7 @@ typedef struct qn_family {
     const char *const *architectures; /* classes, for files that have no model_type; NULL at the end */
     const char *gguf_architecture;    /* NULL: not in GGUF */
     const char *gguf_both_ways;       /* in GGUF where BOTH_SAID says so; NULL: the same name */
+    const char *gguf_with_experts;    /* in GGUF of models with experts; NULL: the same name */
     const qn_known_by *known_by;      /* NULL: never known by its tensors */
     const qn_field_default *defaults;
     const qn_field_spelling *spelled;      /* NULL: none */

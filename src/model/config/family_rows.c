@@ -440,6 +440,8 @@ static const qn_family_experts mixtral_experts = {.names = qn_expert_mixtral_nam
 static const qn_family_experts gpt_oss_experts = {
     .names = qn_expert_gpt_oss_names, .score = QN_SCORE_SOFTMAX_CHOSEN, .bias = 1, .swiglu_alpha = 1.702f};
 
+static const qn_renamed_weight qwen3_5_gguf_names[] = {
+    {QN_WEIGHT_FFN_NORM, "blk.#.post_attention_norm.weight"}, {QN_WEIGHT_ROLE_COUNT, NULL}};
 static const qn_renamed_weight qwen3_next_names[] = {
     {QN_WEIGHT_SHARED_GATE, "layers.#.mlp.shared_expert.gate_proj.weight"},
     {QN_WEIGHT_SHARED_UP, "layers.#.mlp.shared_expert.up_proj.weight"},
@@ -721,6 +723,9 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("qwen3_5_text", "qwen3_5"),
         .architectures = LIST("Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"),
+        .gguf_architecture = "qwen35",
+        .gguf_renamed = qwen3_5_gguf_names,
+        .draft_layers = 1,
         .defaults = qwen3_5_defaults,
         .stop_tokens = LIST("<|im_end|>", "<|endoftext|>"),
         .hidden_act_keys = LIST("hidden_act"),

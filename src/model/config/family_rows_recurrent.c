@@ -99,7 +99,7 @@ static const qn_field_default nemotron_h_defaults[] = {{"vocab_size", 131072, 0}
                                                        {"num_key_value_heads", 8, 0},
                                                        {"head_dim", 128, 0},
                                                        {"rms_norm_eps", 1e-5, 0},
-                                                       {"rope_theta", 10000, 0},
+                                                       {"rope_theta", 10000, 1},
                                                        {"max_position_embeddings", 4096, 0},
                                                        {"n_routed_experts", 8, 0},
                                                        {"num_experts_per_tok", 2, 0},
@@ -152,7 +152,7 @@ static const qn_field_default kimi_linear_defaults[] = {{"vocab_size", 163840, 0
                                                         {"num_hidden_layers", 27, 0},
                                                         {"num_attention_heads", 32, 0},
                                                         {"rms_norm_eps", 1e-5, 0},
-                                                        {"rope_theta", 10000, 0},
+                                                        {"rope_theta", 10000, 1},
                                                         {"max_position_embeddings", 1048576, 0},
                                                         {"kv_lora_rank", 512, 0},
                                                         {"qk_nope_head_dim", 128, 0},
@@ -197,6 +197,13 @@ static const qn_field_default gemma3n_defaults[] = {{"vocab_size", 262400, 0},
                                                     {"altup_num_inputs", 4, 0},
                                                     {"laurel_rank", 64, 0},
                                                     {NULL, 0, 0}};
+/* The matrices of the streams but the first, which are three in all published models. */
+static const qn_shared_tensor gemma3n_shared[] = {
+    {NULL, "altup_proj.weight", {QN_WEIGHT_ALTUP_IN, QN_WEIGHT_ALTUP_IN + 1, QN_WEIGHT_ALTUP_IN + 2}},
+    {NULL,
+     "altup_unembd_proj.weight",
+     {QN_WEIGHT_ALTUP_OUT, QN_WEIGHT_ALTUP_OUT + 1, QN_WEIGHT_ALTUP_OUT + 2}},
+    {NULL, NULL, {QN_WEIGHT_ROLE_COUNT}}};
 static const qn_renamed_weight gemma3n_names[] = {
     {QN_WEIGHT_FFN_NORM, "layers.#.pre_feedforward_layernorm.weight"}, {QN_WEIGHT_ROLE_COUNT, NULL}};
 
@@ -204,7 +211,8 @@ static const qn_family_experts kimi_linear_experts = {.names = qn_expert_mixtral
                                                       .score = QN_SCORE_SIGMOID,
                                                       .correction_bias = 1,
                                                       .listed_layers = 1,
-                                                      .first_dense = 1};
+                                                      .first_dense = 1,
+                                                      .gguf_norm_topk_prob = 1};
 static const qn_family_experts granitemoehybrid_experts = {
     .names = qn_expert_granite_names, .score = QN_SCORE_SOFTMAX_CHOSEN, .optional = 1};
 static const qn_family_experts nemotron_h_experts = {
@@ -213,6 +221,7 @@ static const qn_family_experts lfm2_moe_experts = {.names = qn_expert_lfm2_names
                                                    .score = QN_SCORE_SIGMOID,
                                                    .correction_bias = 1,
                                                    .bias_key = "use_expert_bias",
+                                                   .gguf_norm_topk_prob = 1,
                                                    .topk_norm_eps = 1e-6f};
 
 static const qn_renamed_weight kimi_linear_names[] = {
@@ -310,10 +319,20 @@ static const qn_renamed_weight lfm3_names[] = {
     {QN_WEIGHT_UP, "layers.#.feed_forward.w3.weight"},
     {QN_WEIGHT_DOWN, "layers.#.feed_forward.w2.weight"},
     {QN_WEIGHT_ROLE_COUNT, NULL}};
+static const qn_renamed_weight lfm2_gguf_names[] = {{QN_WEIGHT_FINAL_NORM, "token_embd_norm.weight"},
+                                                    {QN_WEIGHT_CONV, "blk.#.shortconv.conv.weight"},
+                                                    {QN_WEIGHT_ROLE_COUNT, NULL}};
+static const qn_renamed_weight falcon_h1_gguf_names[] = {{QN_WEIGHT_FFN_NORM, "blk.#.ffn_norm"},
+                                                         {QN_WEIGHT_ROLE_COUNT, NULL}};
+/* A layer has one norm, whatever it is. */
+static const qn_renamed_weight nemotron_h_gguf_names[] = {{QN_WEIGHT_FFN_NORM, "blk.#.attn_norm.weight"},
+                                                          {QN_WEIGHT_ROLE_COUNT, NULL}};
 const qn_family qn_family_recurrent_rows[] = {
     {
         .model_types = LIST("lfm2"),
         .architectures = LIST("Lfm2ForCausalLM"),
+        .gguf_architecture = "lfm2",
+        .gguf_renamed = lfm2_gguf_names,
         .defaults = lfm2_defaults,
         .spelled = lfm2_spelled,
         .renamed = lfm2_names,
@@ -328,6 +347,8 @@ const qn_family qn_family_recurrent_rows[] = {
     {
         .model_types = LIST("lfm2_moe"),
         .architectures = LIST("Lfm2MoeForCausalLM"),
+        .gguf_architecture = "lfm2moe",
+        .gguf_renamed = lfm2_gguf_names,
         .defaults = lfm2_moe_defaults,
         .spelled = lfm2_moe_spelled,
         .renamed = lfm2_names,
@@ -358,6 +379,8 @@ const qn_family qn_family_recurrent_rows[] = {
     {
         .model_types = LIST("granitemoehybrid"),
         .architectures = LIST("GraniteMoeHybridForCausalLM"),
+        .gguf_architecture = "granitehybrid",
+        .gguf_rope_interleaved = 1,
         .defaults = granitemoehybrid_defaults,
         .spelled = granitemoehybrid_spelled,
         .renamed = granitemoehybrid_names,
@@ -375,6 +398,10 @@ const qn_family qn_family_recurrent_rows[] = {
     {
         .model_types = LIST("nemotron_h"),
         .architectures = LIST("NemotronHForCausalLM"),
+        .gguf_architecture = "nemotron_h",
+        .gguf_with_experts = "nemotron_h_moe",
+        .gguf_renamed = nemotron_h_gguf_names,
+        .draft_layers = 1,
         .defaults = nemotron_h_defaults,
         .spelled = nemotron_h_spelled,
         .renamed = nemotron_h_names,
@@ -394,6 +421,8 @@ const qn_family qn_family_recurrent_rows[] = {
     {
         .model_types = LIST("falcon_h1"),
         .architectures = LIST("FalconH1ForCausalLM"),
+        .gguf_architecture = "falcon-h1",
+        .gguf_renamed = falcon_h1_gguf_names,
         .defaults = falcon_h1_defaults,
         .renamed = falcon_h1_names,
         .stop_tokens = LIST("<|im_end|>", "<|end_of_text|>", "<|endoftext|>"),
@@ -409,6 +438,7 @@ const qn_family qn_family_recurrent_rows[] = {
     {
         .model_types = LIST("kimi_linear"),
         .architectures = LIST("KimiLinearForCausalLM"),
+        .gguf_architecture = "kimi-linear",
         .defaults = kimi_linear_defaults,
         .spelled = kimi_linear_spelled,
         .renamed = kimi_linear_names,
@@ -425,6 +455,8 @@ const qn_family qn_family_recurrent_rows[] = {
     {
         .model_types = LIST("gemma3n_text", "gemma3n"),
         .architectures = LIST("Gemma3nForCausalLM", "Gemma3nForConditionalGeneration"),
+        .gguf_architecture = "gemma3n",
+        .shared = gemma3n_shared,
         .defaults = gemma3n_defaults,
         .renamed = gemma3n_names,
         .stop_tokens = LIST("<end_of_turn>"),

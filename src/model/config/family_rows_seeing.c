@@ -12,7 +12,7 @@ static const qn_field_default qwen2_vl_defaults[] = {{"rms_norm_eps", 1e-5, 0},
                                                      {"max_position_embeddings", 32768, 0},
                                                      {"sliding_window", 4096, 0},
                                                      {"max_window_layers", 80, 0},
-                                                     {"use_sliding_window", 0, 0},
+                                                     {"use_sliding_window", 0, 1},
                                                      {NULL, 0, 0}};
 static const qn_field_default qwen3_vl_defaults[] = {{"vocab_size", 151936, 0},
                                                      {"hidden_size", 4096, 0},
@@ -27,7 +27,7 @@ static const qn_field_default qwen3_vl_defaults[] = {{"vocab_size", 151936, 0},
                                                      {NULL, 0, 0}};
 static const qn_field_default qwen3_vl_moe_defaults[] = {{"vocab_size", 151936, 0},
                                                          {"hidden_size", 2048, 0},
-                                                         {"intermediate_size", 5632, 0},
+                                                         {"intermediate_size", 5632, 1},
                                                          {"num_hidden_layers", 24, 0},
                                                          {"num_attention_heads", 16, 0},
                                                          {"num_key_value_heads", 16, 0},
@@ -40,7 +40,7 @@ static const qn_field_default qwen3_vl_moe_defaults[] = {{"vocab_size", 151936, 
                                                          {NULL, 0, 0}};
 static const qn_field_default qwen3_5_moe_defaults[] = {{"vocab_size", 248320, 0},
                                                         {"hidden_size", 2048, 0},
-                                                        {"intermediate_size", 512, 0},
+                                                        {"intermediate_size", 512, 1},
                                                         {"num_hidden_layers", 40, 0},
                                                         {"num_attention_heads", 16, 0},
                                                         {"num_key_value_heads", 2, 0},
@@ -74,14 +74,14 @@ static const qn_field_default llama4_defaults[] = {{"vocab_size", 202048, 0},
                                                    {"num_local_experts", 16, 0},
                                                    {"num_experts_per_tok", 1, 0},
                                                    {"moe_intermediate_size", 8192, 0},
-                                                   {"n_shared_experts", 1, 0},
-                                                   {"decoder_sparse_step", 1, 0},
-                                                   {"use_qk_norm", 1, 0},
-                                                   {"no_rope_layer_interval", 4, 0},
-                                                   {"sliding_window", 8192, 0},
-                                                   {"attn_temperature_tuning", 1, 0},
-                                                   {"attn_scale", 0.1, 0},
-                                                   {"floor_scale", 8192, 0},
+                                                   {"n_shared_experts", 1, 1},
+                                                   {"decoder_sparse_step", 1, 1},
+                                                   {"use_qk_norm", 1, 1},
+                                                   {"no_rope_layer_interval", 4, 1},
+                                                   {"sliding_window", 8192, 1},
+                                                   {"attn_temperature_tuning", 1, 1},
+                                                   {"attn_scale", 0.1, 1},
+                                                   {"floor_scale", 8192, 1},
                                                    {NULL, 0, 0}};
 static const qn_field_default muse_glimmer_defaults[] = {{"vocab_size", 202048, 0},
                                                          {"hidden_size", 6656, 0},
@@ -101,6 +101,8 @@ static const qn_field_default muse_glimmer_defaults[] = {{"vocab_size", 202048, 
                                                          {"sliding_window_pattern", 4, 0},
                                                          {NULL, 0, 0}};
 static const qn_field_spelling muse_glimmer_spelled[] = {{"logit_scale", "output_multiplier"}, {NULL, NULL}};
+static const qn_renamed_weight muse_glimmer_gguf_names[] = {{QN_WEIGHT_HEAD_GATE, "blk.#.attn_gate.weight"},
+                                                            {QN_WEIGHT_ROLE_COUNT, NULL}};
 static const qn_renamed_weight muse_glimmer_names[] = {
     {QN_WEIGHT_FFN_NORM, "layers.#.pre_feedforward_layernorm.weight"}, {QN_WEIGHT_ROLE_COUNT, NULL}};
 
@@ -120,6 +122,8 @@ static const qn_family_experts qwen3_vl_experts = {.names = qn_expert_transposed
 static const qn_family_experts qwen3_5_experts = {
     .names = qn_expert_joined_names, .shared_gate = 1, .norm_topk_prob = 1};
 
+static const qn_renamed_weight qwen3_5_moe_gguf_names[] = {
+    {QN_WEIGHT_FFN_NORM, "blk.#.post_attention_norm.weight"}, {QN_WEIGHT_ROLE_COUNT, NULL}};
 static const qn_renamed_weight qwen3_5_moe_names[] = {
     {QN_WEIGHT_SHARED_GATE, "layers.#.mlp.shared_expert.gate_proj.weight"},
     {QN_WEIGHT_SHARED_UP, "layers.#.mlp.shared_expert.up_proj.weight"},
@@ -140,6 +144,7 @@ const qn_family qn_family_seeing_rows[] = {
     {
         .model_types = LIST("qwen2_vl", "qwen2_vl_text"),
         .architectures = LIST("Qwen2VLForConditionalGeneration"),
+        .gguf_architecture = "qwen2vl",
         .defaults = qwen2_vl_defaults,
         .stop_tokens = LIST("<|im_end|>", "<|endoftext|>"),
         .hidden_act_keys = LIST("hidden_act"),
@@ -151,6 +156,7 @@ const qn_family qn_family_seeing_rows[] = {
     {
         .model_types = LIST("qwen2_5_vl", "qwen2_5_vl_text"),
         .architectures = LIST("Qwen2_5_VLForConditionalGeneration"),
+        .gguf_architecture = "qwen2vl",
         .defaults = qwen2_vl_defaults,
         .stop_tokens = LIST("<|im_end|>", "<|endoftext|>"),
         .hidden_act_keys = LIST("hidden_act"),
@@ -162,6 +168,7 @@ const qn_family qn_family_seeing_rows[] = {
     {
         .model_types = LIST("qwen3_vl", "qwen3_vl_text"),
         .architectures = LIST("Qwen3VLForConditionalGeneration"),
+        .gguf_architecture = "qwen3vl",
         .defaults = qwen3_vl_defaults,
         .stop_tokens = LIST("<|im_end|>", "<|endoftext|>"),
         .hidden_act_keys = LIST("hidden_act"),
@@ -173,6 +180,7 @@ const qn_family qn_family_seeing_rows[] = {
     {
         .model_types = LIST("qwen3_vl_moe", "qwen3_vl_moe_text"),
         .architectures = LIST("Qwen3VLMoeForConditionalGeneration"),
+        .gguf_architecture = "qwen3vlmoe",
         .defaults = qwen3_vl_moe_defaults,
         .experts = &qwen3_vl_experts,
         .stop_tokens = LIST("<|im_end|>", "<|endoftext|>"),
@@ -185,6 +193,9 @@ const qn_family qn_family_seeing_rows[] = {
     {
         .model_types = LIST("qwen3_5_moe", "qwen3_5_moe_text"),
         .architectures = LIST("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
+        .gguf_architecture = "qwen35moe",
+        .gguf_renamed = qwen3_5_moe_gguf_names,
+        .draft_layers = 1,
         .defaults = qwen3_5_moe_defaults,
         .experts = &qwen3_5_experts,
         .renamed = qwen3_5_moe_names,
@@ -202,6 +213,7 @@ const qn_family qn_family_seeing_rows[] = {
     {
         .model_types = LIST("llama4", "llama4_text"),
         .architectures = LIST("Llama4ForConditionalGeneration", "Llama4ForCausalLM"),
+        .gguf_architecture = "llama4",
         .defaults = llama4_defaults,
         .spelled = llama4_spelled,
         .renamed = llama4_names,
@@ -221,6 +233,9 @@ const qn_family qn_family_seeing_rows[] = {
     {
         .model_types = LIST("muse_glimmer", "muse_glimmer_text"),
         .architectures = LIST("MuseGlimmerForConditionalGeneration", "MuseGlimmerForCausalLM"),
+        .gguf_architecture = "muse-glimmer",
+        .gguf_renamed = muse_glimmer_gguf_names,
+        .gguf_rope_interleaved = 1,
         .defaults = muse_glimmer_defaults,
         .spelled = muse_glimmer_spelled,
         .renamed = muse_glimmer_names,

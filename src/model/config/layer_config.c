@@ -28,7 +28,8 @@ static qn_status read_said_rope(const qn_fields *f, const qn_family *family, int
     static const char name[] = "position_embedding_type";
     const char *type = "nope";
     char label[LABEL_MAX];
-    if (!family->said_rope || f->gguf_architecture) return QN_OK;
+    if (!family->said_rope) return QN_OK;
+    if (f->gguf_architecture) return qn_fields_bool(f, "rope_finetuned", turns, NULL);
     QN_TRY(qn_fields_string(f, name, &type, NULL));
     *turns = strcmp(type, "rope") == 0;
     if (*turns || strcmp(type, "nope") == 0) return QN_OK;
@@ -67,7 +68,7 @@ static qn_status read_no_rope(const qn_fields *f, const qn_family *family, int64
     int turns = !family->no_rope;
     QN_TRY(read_said_rope(f, family, &turns));
     for (int64_t i = 0; i < n_layers; i++) flags[i].turns = (char)turns;
-    if (family->rope_thetas) return read_rope_thetas(f, n_layers, flags);
+    if (family->rope_thetas && !f->gguf_architecture) return read_rope_thetas(f, n_layers, flags);
     if (!family->skips_rope) return QN_OK;
     if (!list || json_is_null(list) || (json_is_array(list) && !json_array_size(list))) {
         int64_t interval;
@@ -160,7 +161,9 @@ static qn_status make_layers(const qn_fields *f, const qn_family *family, const 
         /* A window that is switched off leaves the layer types of the files as they are, and means nothing.
          */
         int sliding = flags[i].slides && use_window;
-        if (family->full_skips_rope && window > 0 && !sliding) flags[i].turns = 0;
+        /* GGUF has no list of thetas: the layers without RoPE are those that do not slide. */
+        const int skips = family->full_skips_rope || (family->rope_thetas && f->gguf_architecture);
+        if (skips && window > 0 && !sliding) flags[i].turns = 0;
         if (sliding && window == 0)
             status = qn_fail(QN_E_FORMAT, "%s: layer %lld has %s attention, but %s is missing", f->file,
                              (long long)i, family->slide == QN_SLIDE_CHUNKS ? "chunked" : "sliding",
@@ -267,6 +270,8 @@ static qn_status read_delta(const qn_fields *f, const qn_family *family, qn_delt
     QN_TRY(qn_fields_required_int(f, "linear_conv_kernel_dim", 1, KERNEL_MAX, &d->linear_conv_kernel_dim));
     d->by_head = family->delta == QN_DELTA_BY_HEAD;
     if (family->said_gate) QN_TRY(read_gate(f, d));
+    d->tiled = f->gguf_architecture && family->delta == QN_DELTA_SPLIT &&
+               d->linear_num_value_heads != d->linear_num_key_heads;
     if (d->linear_num_value_heads % d->linear_num_key_heads == 0) return QN_OK;
     return qn_fail(QN_E_FORMAT, "%s: %s %lld is not a multiple of %s %lld", f->file,
                    qn_fields_label(f, "linear_num_value_heads", label, sizeof label),
@@ -513,6 +518,6 @@ qn_status qn_layer_config_read(const qn_source *src, const qn_family *family, co
         QN_TRY(read_positions(src, family, f, c));
     if (family->latent) qn_latent_config_finish(c);
     if (family->delta != QN_DELTA_NEVER) QN_TRY(read_delta(f, family, &c->delta));
-    if (family->recurrent == QN_MIXER_STATE_SPACE) QN_TRY(qn_state_space_config_read(f, family, c));
+    if (family->recurrent == QN_MIXER_STATE_SPACE) QN_TRY(qn_state_space_config_read(src, f, family, c));
     return family->recurrent == QN_MIXER_SHORT_CONV ? read_short_conv(f, &c->short_conv) : QN_OK;
 }

@@ -14,8 +14,7 @@ static const char letters_name[] = "hybrid_override_pattern";
 /* What the reference's class takes for a list that is absent. */
 static const char letters_otherwise[] = "ME*-";
 
-/* How files call a recurrent layer of the family. */
-static const char *recurrent_name(const qn_family *family)
+const char *qn_layer_list_recurrent(const qn_family *family)
 {
     return family->recurrent == QN_MIXER_SHORT_CONV ? conv : linear;
 }
@@ -214,7 +213,7 @@ int qn_layer_list_mixer(const qn_family *family, const char *name)
     if (family->single_blocks && (strcmp(name, mlp) == 0 || strcmp(name, moe) == 0)) return QN_MIXER_NONE;
     /* "mamba" was the name before transformers 5. */
     if (family->recurrent == QN_MIXER_STATE_SPACE && strcmp(name, "mamba") == 0) return QN_MIXER_STATE_SPACE;
-    if (family->recurrent != QN_MIXER_ATTENTION && strcmp(name, recurrent_name(family)) == 0)
+    if (family->recurrent != QN_MIXER_ATTENTION && strcmp(name, qn_layer_list_recurrent(family)) == 0)
         return (int)family->recurrent;
     return -1;
 }

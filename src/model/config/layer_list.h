@@ -13,6 +13,8 @@ qn_status qn_layer_list_read(const qn_fields *f, const qn_family *family, int64_
 qn_status qn_layer_list_count(const qn_fields *f, int64_t max, int64_t *n);
 /* What a name of layer_types stands for in this family; -1: an unknown name. NONE: "mlp" or "moe". */
 int qn_layer_list_mixer(const qn_family *family, const char *name);
+/* How files call a layer that recurs; static. */
+const char *qn_layer_list_recurrent(const qn_family *family);
 /* How files call a layer that does not see all before it; static. */
 const char *qn_layer_list_narrow(const qn_family *family);
 /* The names that this family knows, for a message; static. */

@@ -9,6 +9,37 @@ int qn_row_order_differs(const qn_model_config *c, qn_weight_role role)
             role == QN_WEIGHT_K_BIAS);
 }
 
+int qn_row_order_is_known(const qn_model_config *c, qn_weight_role role)
+{
+    switch (role) {
+    case QN_WEIGHT_SSM_A_LOG:
+        return !c->rates_given;
+    case QN_WEIGHT_DELTA_A_LOG:
+        return !c->rates_given && !c->delta.tiled;
+    case QN_WEIGHT_DELTA_QKV:
+    case QN_WEIGHT_DELTA_Z:
+    case QN_WEIGHT_DELTA_A:
+    case QN_WEIGHT_DELTA_B:
+    case QN_WEIGHT_DELTA_OUT:
+    case QN_WEIGHT_DELTA_DT_BIAS:
+    case QN_WEIGHT_CONV:
+        return !c->delta.tiled;
+    case QN_WEIGHT_EMBED:
+    case QN_WEIGHT_LM_HEAD:
+    case QN_WEIGHT_Q:
+    case QN_WEIGHT_K:
+    case QN_WEIGHT_V:
+    case QN_WEIGHT_O:
+    case QN_WEIGHT_GATE:
+    case QN_WEIGHT_DOWN:
+    case QN_WEIGHT_SSM_IN:
+    case QN_WEIGHT_SSM_OUT:
+        return !c->multipliers_folded;
+    default:
+        return 1;
+    }
+}
+
 int64_t qn_row_order_place(const qn_model_config *c, qn_weight_role role, int64_t layer, int64_t row)
 {
     if (!qn_row_order_differs(c, role)) return row;

@@ -10,6 +10,9 @@
 
 /* 1: the model has the role's rows in another order than published files. */
 int qn_row_order_differs(const qn_model_config *c, qn_weight_role role);
+/* 0: the model has the role's numbers otherwise than published files, beyond the order of rows: multipliers are in them, rates
+ * stand for their logarithms, or value heads lie in another order. No adapter of published files fits them. */
+int qn_row_order_is_known(const qn_model_config *c, qn_weight_role role);
 /* The model's row of the published row `row` of the role's matrix; the same one where orders do not differ.
  */
 int64_t qn_row_order_place(const qn_model_config *c, qn_weight_role role, int64_t layer, int64_t row);

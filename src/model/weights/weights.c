@@ -105,12 +105,53 @@ static int is_of_heads(qn_weight_role role)
     return role == QN_WEIGHT_LATENT_K_B || role == QN_WEIGHT_LATENT_V_B;
 }
 
+/* The same of a GGUF file, in which some vectors of recurrences are matrices. */
+static int gguf_shape(const qn_model_config *c, int64_t layer, qn_weight_role role,
+                      int64_t shape[QN_WEIGHT_DIMS_MAX])
+{
+    int n_dims = qn_weight_shape(c, layer, role, shape);
+    if (qn_weight_taps(c, layer, role)) { /* [channels, 1, kernel] */
+        shape[1] = shape[2];
+        n_dims = 2;
+    } else if (role == QN_WEIGHT_SSM_NORM && c->state_space.mamba_n_groups) {
+        shape[1] = shape[0] / c->state_space.mamba_n_groups;
+        shape[0] = c->state_space.mamba_n_groups;
+        n_dims = 2;
+    } else if (role == QN_WEIGHT_SSM_A_LOG || role == QN_WEIGHT_SSM_D) {
+        shape[1] = 1;
+        n_dims = 2;
+    }
+    return n_dims;
+}
+
+/* 1: the role is a vector of a recurrence, of which files differ in dimensions of 1. */
+static int is_of_recurrence(const qn_model_config *c, int64_t layer, qn_weight_role role)
+{
+    return qn_weight_taps(c, layer, role) || role == QN_WEIGHT_SSM_NORM || role == QN_WEIGHT_SSM_A_LOG ||
+           role == QN_WEIGHT_SSM_D || role == QN_WEIGHT_DELTA_A_LOG || role == QN_WEIGHT_DELTA_NORM;
+}
+
+/* The next dimension of a shape that is not 1; 1 behind the last. */
+static int64_t next_dim(const int64_t *shape, int n_dims, int *at)
+{
+    while (*at < n_dims && shape[*at] == 1) ++*at;
+    return *at < n_dims ? shape[(*at)++] : 1;
+}
+
+static int same_but_for_ones(const qn_tensor_view *v, const int64_t *shape, int n_dims)
+{
+    int i = 0, k = 0;
+    while (i < v->n_dims || k < n_dims)
+        if (next_dim(v->shape, v->n_dims, &i) != next_dim(shape, n_dims, &k)) return 0;
+    return 1;
+}
+
 /* The shape of the tensor that the files have for a role. */
 static int stored_shape(const qn_source *src, const qn_model_config *c, int64_t layer, qn_weight_role role,
                         int64_t shape[QN_WEIGHT_DIMS_MAX])
 {
-    if (!is_of_heads(role) || qn_source_get_kind(src) == QN_SOURCE_GGUF)
-        return qn_weight_shape(c, layer, role, shape);
+    if (qn_source_get_kind(src) == QN_SOURCE_GGUF) return gguf_shape(c, layer, role, shape);
+    if (!is_of_heads(role)) return qn_weight_shape(c, layer, role, shape);
     shape[0] = c->num_attention_heads * (c->latent.qk_nope_head_dim + c->latent.v_head_dim);
     shape[1] = c->latent.kv_lora_rank;
     return 2;
@@ -168,6 +209,17 @@ static qn_status show_as(qn_weights *w, int64_t n_rows, const qn_tensor_view **v
     kept->whole = *v;
     w->joined[w->n_joined++] = kept;
     *v = kept;
+    return QN_OK;
+}
+
+/* In place of *v, a vector, the same as a matrix of one row. */
+static qn_status show_as_row(qn_weights *w, const qn_tensor_view **v)
+{
+    QN_TRY(show_as(w, 1, v));
+    qn_tensor_view *kept = w->joined[w->n_joined - 1];
+    kept->n_dims = 2;
+    kept->shape[1] = kept->shape[0];
+    kept->shape[0] = 1;
     return QN_OK;
 }
 
@@ -234,6 +286,8 @@ static qn_status find_rows(const qn_source *src, const qn_model_config *c, qn_we
         QN_TRY(qn_quantization_view(c->quantization, src, stored, 2, total, &all, &found));
         if (found) v = &all;
     }
+    if (n_dims == 2 && v->n_dims == 3 && v->shape[0] * v->shape[1] == total[0])
+        QN_TRY(show_as(w, total[0], &v)); /* a tensor of matrices */
     QN_TRY(check_view(v, total, n_dims));
     qn_weight_rows **kept = &w->rows[w->n_rows];
     QN_TRY(qn_weight_rows_new(v, stored, first, n, kept));
@@ -308,11 +362,16 @@ static qn_status find(const qn_source *src, const qn_model_config *c, qn_weights
     if (!v) return expected == QN_WEIGHT_NEEDED ? missing(src, c, prefix, role, layer) : QN_OK;
     if (n_dims == 2) QN_TRY(join(src, c, w, shape, &v));
     if (qn_source_get_kind(src) == QN_SOURCE_RAW) QN_TRY(shape_raw(w, shape, n_dims, &v));
-    /* Published files of Kimi's have it as [1, 1, heads, 1]. */
-    if (role == QN_WEIGHT_DELTA_A_LOG && v->n_dims > 1 && v->n_elements == shape[0])
+    /* Published files of Kimi's have A_log as [1, 1, heads, 1]. */
+    const int is_flat =
+        is_of_recurrence(c, layer, role) &&
+        ((role == QN_WEIGHT_DELTA_A_LOG && v->n_dims > 1) || qn_source_get_kind(src) == QN_SOURCE_GGUF) &&
+        same_but_for_ones(v, shape, n_dims);
+    if (role == QN_WEIGHT_SHARED_ROUTER && v->n_dims == 1 && qn_source_get_kind(src) == QN_SOURCE_GGUF)
+        QN_TRY(show_as_row(w, &v)); /* as older converters write it */
+    QN_TRY(is_flat ? check_view(v, v->shape, v->n_dims) : check_view(v, shape, n_dims));
+    if (is_flat || qn_weight_taps(c, layer, role) || role == QN_WEIGHT_INDEX_PLACES)
         QN_TRY(show_as(w, 1, &v));
-    QN_TRY(check_view(v, shape, n_dims));
-    if (qn_weight_taps(c, layer, role) || role == QN_WEIGHT_INDEX_PLACES) QN_TRY(show_as(w, 1, &v));
     if (is_of_heads(role) && n_dims == 2) QN_TRY(show_heads(c, w, role, &v));
     if (is_of_heads(role) && n_dims == 3) QN_TRY(show_matrices(w, &v));
     *out = v;

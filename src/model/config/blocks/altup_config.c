@@ -44,6 +44,26 @@ static double normal_quantile(double p)
     return (low + high) / 2;
 }
 
+/* GGUF has the cutoffs: of a normal number, null where nothing is cut. */
+static qn_status read_cutoffs(const qn_fields *f, qn_model_config *c)
+{
+    static const char name[] = "activation_sparsity_scale";
+    const json_t *list = qn_fields_get(f, name);
+    char label[LABEL_MAX];
+    if (!list)
+        return qn_fail(QN_E_FORMAT, "%s: %s is missing", f->file,
+                       qn_fields_label(f, name, label, sizeof label));
+    QN_TRY(check_list(f, name, list, c));
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+        const json_t *value = json_array_get(list, (size_t)i);
+        const double cutoff = json_number_value(value);
+        if (json_is_null(value)) continue;
+        c->layers[i].gate_sparsity = (float)(0.5 * erfc(-cutoff / sqrt(2)));
+        c->layers[i].gate_cutoff = (float)cutoff;
+    }
+    return QN_OK;
+}
+
 /* Without a list the first ten of more than ten layers are sparse. */
 static qn_status read_sparsity(const qn_fields *f, qn_model_config *c)
 {
@@ -78,5 +98,5 @@ qn_status qn_altup_config_read(const qn_fields *f, qn_model_config *c)
         return qn_fail(QN_E_UNSUPPORTED, "%s: %s is 0, which is not supported for this family", f->file,
                        qn_fields_label(f, sharing, label, sizeof label));
     if (json_is_array(qn_fields_get(f, "intermediate_size"))) QN_TRY(qn_altup_read_widths(f, c->layers, c));
-    return read_sparsity(f, c);
+    return f->gguf_architecture ? read_cutoffs(f, c) : read_sparsity(f, c);
 }

@@ -242,7 +242,8 @@ qn_status qn_experts_config_read(const qn_family *family, const qn_fields *f, qn
 {
     const qn_family_experts *experts = family->experts;
     int wanted = 1;
-    if (experts && experts->only_if && f->gguf_architecture) { /* which has no such field */
+    if (experts && f->gguf_architecture &&
+        (experts->only_if || family->single_blocks)) { /* which has no such field */
         const json_t *count = qn_fields_get(f, count_names[0]);
         wanted = count && json_integer_value(count) != 0;
     } else if (experts && experts->only_if) {

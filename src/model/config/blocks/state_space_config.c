@@ -63,7 +63,9 @@ static qn_status read_sizes(const qn_fields *f, const qn_family *family, const q
     QN_TRY(qn_fields_required_int(f, "mamba_d_state", 1, HEADS_MAX, &s->mamba_d_state));
     QN_TRY(qn_fields_required_int(f, "mamba_n_groups", 1, HEADS_MAX, &s->mamba_n_groups));
     QN_TRY(qn_fields_required_int(f, "mamba_d_conv", 1, KERNEL_MAX, &s->mamba_d_conv));
-    if (family->inner_width) {
+    if (f->gguf_architecture) {
+        QN_TRY(qn_fields_required_int(f, "mamba_d_ssm", 1, WIDTH_MAX, &inner));
+    } else if (family->inner_width) {
         QN_TRY(qn_fields_int(f, "mamba_d_ssm", 1, WIDTH_MAX, &inner, &found));
         QN_TRY(qn_fields_int(f, "mamba_expand", 1, 1024, &expand, NULL));
         if (!found) inner = expand * c->hidden_size;
@@ -136,7 +138,22 @@ static qn_status read_multipliers(const qn_fields *f, const qn_family *family, q
     return QN_OK;
 }
 
-qn_status qn_state_space_config_read(const qn_fields *f, const qn_family *family, qn_model_config *c)
+/* Of GGUF, which does not say it: by the tensors of the first layer that has a state space. */
+static void find_vectors(const qn_source *src, const qn_family *family, const qn_model_config *c,
+                         qn_state_space_config *s)
+{
+    int64_t i = 0;
+    while (i < c->num_hidden_layers - 1 && !qn_layer_has_state_space(&c->layers[i])) i++;
+    s->conv_bias = qn_family_find_weight(family, src, QN_WEIGHT_CONV_BIAS, i, NULL) != NULL;
+    s->in_bias = qn_family_find_weight(family, src, QN_WEIGHT_SSM_IN_BIAS, i, NULL) != NULL;
+    s->out_bias = qn_family_find_weight(family, src, QN_WEIGHT_SSM_OUT_BIAS, i, NULL) != NULL;
+    if (family->optional_ssm_norm)
+        s->norm = qn_family_find_weight(family, src, QN_WEIGHT_SSM_NORM, i, NULL) ? QN_SSM_NORM_BEHIND_GATE
+                                                                                  : QN_SSM_NORM_NONE;
+}
+
+qn_status qn_state_space_config_read(const qn_source *src, const qn_fields *f, const qn_family *family,
+                                     qn_model_config *c)
 {
     qn_state_space_config *s = &c->state_space;
     QN_TRY(read_sizes(f, family, c, s));
@@ -144,6 +161,10 @@ qn_status qn_state_space_config_read(const qn_fields *f, const qn_family *family
     QN_TRY(read_norm(f, family, s));
     QN_TRY(read_activation(f, c, s));
     QN_TRY(read_multipliers(f, family, s));
+    if (f->gguf_architecture) {
+        find_vectors(src, family, c, s);
+        return QN_OK;
+    }
     s->conv_bias = 1;
     QN_TRY(qn_fields_bool(f, "mamba_conv_bias", &s->conv_bias, NULL));
     QN_TRY(qn_fields_bool(f, "mamba_proj_bias", &s->in_bias, NULL));

@@ -4,8 +4,10 @@
 
 #include "model/config/families.h"
 
-/* Sizes, norm, biases and multipliers, into c->state_space; c->hidden_size and c->hidden_act are known. QN_E_FORMAT:
+/* Sizes, norm, biases and multipliers, into c->state_space; c->hidden_size and c->hidden_act are known. src shows what GGUF does not
+ * say. QN_E_FORMAT:
  * a field is missing, of the wrong type or at odds with another. QN_E_UNSUPPORTED: an activation. */
-qn_status qn_state_space_config_read(const qn_fields *f, const qn_family *family, qn_model_config *c);
+qn_status qn_state_space_config_read(const qn_source *src, const qn_fields *f, const qn_family *family,
+                                     qn_model_config *c);
 
 #endif

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "model/config/gguf/gguf_keys.h"
 #include "model/config/gguf/gguf_layers.h"
+#include "model/config/gguf/gguf_recurrent.h"
 
 enum { PER_LAYER_MAX = 4096, KEY_MAX = 192 };
 
@@ -17,6 +18,8 @@ const char *qn_gguf_config_key(const char *name)
         const char *given, *read;
     } others[] = {{"layer_types", "sliding_window_pattern"},
                   {"global_head_dim", "head_dim"},
+                  {"linear_value_head_dim", "mamba_d_ssm"},
+                  {"linear_num_heads", "linear_num_value_heads"},
                   {"num_global_key_value_heads", "num_key_value_heads"},
                   {"rope_parameters.full_attention.rotary_dim", "rotary_dim"},
                   {"rope_parameters.sliding_attention.rotary_dim", "swa_rotary_dim"}};
@@ -102,6 +105,55 @@ static qn_status read_pattern(const qn_gguf *g, const char *key, const qn_gguf_v
     return QN_OK;
 }
 
+static qn_status read_list(const qn_gguf *g, const char *key, const qn_gguf_value *v, int64_t max,
+                           int64_t most, json_t **out)
+{
+    if (v->type != QN_GGUF_ARRAY || v->count < 1 || v->count > most)
+        return qn_fail(QN_E_FORMAT, "%s: %s: expected a list of 1 to %lld numbers", qn_gguf_path(g), key,
+                       (long long)most);
+    int64_t *all = qn_alloc_array((size_t)v->count, sizeof *all);
+    if (!all) return QN_E_NOMEM;
+    const qn_status status = qn_gguf_get_i64s(g, key, 0, max, v->count, all);
+    if (status == QN_OK) *out = numbers(all, v->count);
+    qn_free(all);
+    return status;
+}
+
+static qn_status read_numbers(const qn_gguf *g, const char *key, const qn_gguf_value *v, json_t **out)
+{
+    if (v->type != QN_GGUF_ARRAY || v->element_type != QN_GGUF_F32 || v->count < 1 ||
+        v->count > PER_LAYER_MAX)
+        return qn_fail(QN_E_FORMAT, "%s: %s: expected a list of 1 to %d numbers (f32)", qn_gguf_path(g), key,
+                       PER_LAYER_MAX);
+    json_t *array = json_array();
+    for (int64_t i = 0; array && i < v->count; i++) {
+        float x;
+        memcpy(&x, v->data + (size_t)i * sizeof x, sizeof x);
+        if (json_array_append_new(array, isfinite(x) ? json_real((double)x) : json_null()) != 0) {
+            json_decref(array);
+            array = NULL;
+        }
+    }
+    *out = array;
+    return QN_OK;
+}
+
+/* The fourth place is for a kind of position that no model here has. */
+static qn_status read_sections(const qn_gguf *g, const char *key, const qn_gguf_value *v, json_t **out)
+{
+    enum { SECTIONS = 3, PLACES = 4 };
+    QN_TRY(read_list(g, key, v, INT32_MAX, PLACES, out));
+    const json_int_t rest = json_integer_value(json_array_get(*out, SECTIONS));
+    if (rest) {
+        json_decref(*out);
+        *out = NULL;
+        return qn_fail(QN_E_UNSUPPORTED, "%s: %s has a fourth section (%lld), which is not supported",
+                       qn_gguf_path(g), key, (long long)rest);
+    }
+    if (*out && json_array_size(*out) == PLACES) json_array_remove(*out, SECTIONS);
+    return QN_OK;
+}
+
 static qn_status read_value(const qn_gguf *g, const char *key, qn_gguf_key_kind kind, const char **name,
                             json_t **out)
 {
@@ -112,6 +164,12 @@ static qn_status read_value(const qn_gguf *g, const char *key, qn_gguf_key_kind 
         QN_TRY(read_integer(g, key, v, kind, out));
     } else if (kind == QN_GGUF_KEY_PATTERN) {
         QN_TRY(read_pattern(g, key, v, name, out));
+    } else if (kind == QN_GGUF_KEY_FLAGS) {
+        QN_TRY(read_list(g, key, v, 1, PER_LAYER_MAX, out));
+    } else if (kind == QN_GGUF_KEY_NUMBERS) {
+        QN_TRY(read_numbers(g, key, v, out));
+    } else if (kind == QN_GGUF_KEY_SECTIONS) {
+        QN_TRY(read_sections(g, key, v, out));
     } else if (kind == QN_GGUF_KEY_BOOL) {
         int flag = 0;
         QN_TRY(qn_gguf_get_bool(g, key, &flag));
@@ -147,8 +205,10 @@ static int put(json_t *root, const char *name, json_t *value)
     return json_object_set_new(object, dot + 1, value) == 0;
 }
 
-qn_status qn_gguf_config(const qn_gguf *g, const char *architecture, json_t **out)
+qn_status qn_gguf_config(const qn_source *src, const char *architecture, const qn_family *family,
+                         json_t **out)
 {
+    const qn_gguf *g = qn_source_gguf(src);
     qn_status status = QN_OK;
     json_t *root = json_object();
     if (!root) return qn_fail(QN_E_NOMEM, "%s: out of memory", qn_gguf_path(g));
@@ -161,6 +221,8 @@ qn_status qn_gguf_config(const qn_gguf *g, const char *architecture, json_t **ou
         if (value && !put(root, name, value))
             status = qn_fail(QN_E_NOMEM, "%s: out of memory", qn_gguf_path(g));
     }
+    if (status == QN_OK && (family->recurrent != QN_MIXER_ATTENTION || family->altup))
+        status = qn_gguf_recurrent(src, architecture, family, root);
     if (status == QN_OK) status = qn_gguf_layers(qn_gguf_path(g), architecture, root);
     if (status == QN_OK)
         *out = root;

@@ -4,12 +4,14 @@
 
 #include "base/json/json.h"
 #include "base/status.h"
-#include "format/gguf/gguf.h"
+#include "format/source/source.h"
+#include "model/config/families.h"
 
-/* The keys "ARCHITECTURE.*" and "tokenizer.*" that are known, as an object like config.json's root (with rope_scaling inside).
+/* The keys "ARCHITECTURE.*" and "tokenizer.*" that are known, of a file of the family, as an object like config.json's root (with rope_scaling inside).
  * *out is owned by the caller (json_decref). QN_E_FORMAT: a value of the wrong type. QN_E_UNSUPPORTED: a
  * value that differs between layers. */
-qn_status qn_gguf_config(const qn_gguf *g, const char *architecture, json_t **out);
+qn_status qn_gguf_config(const qn_source *src, const char *architecture, const qn_family *family,
+                         json_t **out);
 /* "attention.head_count" for "num_attention_heads"; NULL when GGUF has no such key. Static storage. */
 const char *qn_gguf_config_key(const char *name);
 /* "bert.attention.head_count" for "attention.head_count", into text[size]; a key of the tokenizer stays. */

@@ -116,6 +116,16 @@ static int dense_layers(const qn_model_config *c, int64_t layer, double *out)
     return give_unless(!c->experts.num_experts || !n, (double)n, out);
 }
 
+/* Of families whose files must say it. */
+static int sparse_step(const qn_model_config *c, int64_t layer, double *out)
+{
+    double step;
+    int64_t first = 0;
+    while (first < c->num_hidden_layers && !c->layers[first].has_experts) first++;
+    return give_unless(!c->experts.num_experts || !assumed(c, "decoder_sparse_step", &step),
+                       (double)(first + 1), out);
+}
+
 /* The first layer that slides, or that does not; NULL: there is none. */
 static const qn_layer_config *layer_of(const qn_model_config *c, qn_layer_kind kind)
 {
@@ -363,7 +373,9 @@ const qn_gguf_key qn_gguf_keys[] = {
     {"expert_weights_scale", "routed_scaling_factor", QN_GGUF_KEY_NUMBER, routed_scale},
     {"expert_weights_norm", "norm_topk_prob", QN_GGUF_KEY_BOOL, normed_shares},
     {"expert_gating_func", "expert_gating_func", QN_GGUF_KEY_INTEGER, gating},
+    {"moe_latent_size", "moe_latent_size", QN_GGUF_KEY_INTEGER, NULL},
     {"nextn_predict_layers", "num_nextn_predict_layers", QN_GGUF_KEY_INTEGER, NULL},
+    {"interleave_moe_layer_step", "decoder_sparse_step", QN_GGUF_KEY_INTEGER, sparse_step},
     {"leading_dense_block_count", "first_k_dense_replace", QN_GGUF_KEY_INTEGER, dense_layers},
     {"attention.head_count", "num_attention_heads", QN_GGUF_KEY_INTEGER, heads},
     {"attention.head_count_kv", "num_key_value_heads", QN_GGUF_KEY_PER_LAYER, kv_heads},
@@ -372,6 +384,9 @@ const qn_gguf_key qn_gguf_keys[] = {
     {"attention.key_length_swa", "swa_head_dim", QN_GGUF_KEY_INTEGER, sliding_head_size},
     {"attention.value_length_swa", "swa_v_head_dim", QN_GGUF_KEY_INTEGER, sliding_head_size},
     {"attention.shared_kv_layers", "num_kv_shared_layers", QN_GGUF_KEY_INTEGER, shared_kv_layers},
+    {"altup.num_inputs", "altup_num_inputs", QN_GGUF_KEY_INTEGER, NULL},
+    {"altup.active_idx", "altup_active_idx", QN_GGUF_KEY_INTEGER, NULL},
+    {"activation_sparsity_scale", "activation_sparsity_scale", QN_GGUF_KEY_NUMBERS, NULL},
     {"embedding_length_per_layer_input", "hidden_size_per_layer_input", QN_GGUF_KEY_INTEGER, layer_input},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps", QN_GGUF_KEY_NUMBER, norm_eps},
     {"attention.layer_norm_epsilon", "rms_norm_eps", QN_GGUF_KEY_NUMBER, layer_norm_eps},
@@ -383,6 +398,20 @@ const qn_gguf_key qn_gguf_keys[] = {
     {"attention.sliding_window", "sliding_window", QN_GGUF_KEY_INTEGER, window},
     {"attention.sliding_window_pattern", "sliding_window_pattern", QN_GGUF_KEY_PATTERN, slides},
     {"attention.causal", "causal_attention", QN_GGUF_KEY_BOOL, NULL},
+    {"attention.recurrent_layers", "recurrent_layers", QN_GGUF_KEY_FLAGS, NULL},
+    {"full_attention_interval", "full_attention_interval", QN_GGUF_KEY_INTEGER, NULL},
+    {"shortconv.l_cache", "conv_L_cache", QN_GGUF_KEY_INTEGER, NULL},
+    {"kda.head_dim", "linear_head_dim", QN_GGUF_KEY_INTEGER, NULL},
+    /* One key for state spaces and for delta nets. */
+    {"ssm.conv_kernel", "mamba_d_conv", QN_GGUF_KEY_INTEGER, NULL},
+    {"ssm.conv_kernel", "linear_conv_kernel_dim", QN_GGUF_KEY_INTEGER, NULL},
+    {"ssm.state_size", "mamba_d_state", QN_GGUF_KEY_INTEGER, NULL},
+    {"ssm.state_size", "linear_key_head_dim", QN_GGUF_KEY_INTEGER, NULL},
+    {"ssm.group_count", "mamba_n_groups", QN_GGUF_KEY_INTEGER, NULL},
+    {"ssm.group_count", "linear_num_key_heads", QN_GGUF_KEY_INTEGER, NULL},
+    {"ssm.time_step_rank", "mamba_n_heads", QN_GGUF_KEY_INTEGER, NULL},
+    {"ssm.time_step_rank", "linear_num_value_heads", QN_GGUF_KEY_INTEGER, NULL},
+    {"ssm.inner_size", "mamba_d_ssm", QN_GGUF_KEY_INTEGER, NULL},
     {"tokenizer.ggml.token_type_count", "type_vocab_size", QN_GGUF_KEY_INTEGER, NULL},
     {"classifier.pooling_type", "classifier_pooling_type", QN_GGUF_KEY_INTEGER, NULL},
     {"hidden_activation", "hidden_activation", QN_GGUF_KEY_STRING, NULL},
@@ -396,6 +425,8 @@ const qn_gguf_key qn_gguf_keys[] = {
     {"rope.dimension_count_swa", "swa_rotary_dim", QN_GGUF_KEY_INTEGER, sliding_rotary_dim},
     {"rope.freq_base", "rope_theta", QN_GGUF_KEY_NUMBER, theta},
     {"rope.freq_base_swa", "rope_local_base_freq", QN_GGUF_KEY_NUMBER, sliding_theta},
+    {"rope.dimension_sections", "rope_scaling.mrope_section", QN_GGUF_KEY_SECTIONS, NULL},
+    {"rope.scaling.finetuned", "rope_finetuned", QN_GGUF_KEY_BOOL, NULL},
     {"rope.scaling.type", "rope_scaling.rope_type", QN_GGUF_KEY_STRING, NULL},
     {"rope.scaling.factor", "rope_scaling.factor", QN_GGUF_KEY_NUMBER, rope_factor},
     {"rope.scaling.original_context_length", "rope_scaling.original_max_position_embeddings",

@@ -7,14 +7,18 @@
 #include "model/config/config.h"
 
 /* PER_LAYER: a number, or one for each layer. PATTERN: the period of layers that do not slide, or for each
- * layer whether it does. */
+ * layer whether it does. FLAGS: a list of 0 and 1. SECTIONS: three numbers, which files have four places for. NUMBERS: a list, in which
+ * those that are not finite are null. */
 typedef enum {
     QN_GGUF_KEY_INTEGER,
     QN_GGUF_KEY_PER_LAYER,
     QN_GGUF_KEY_NUMBER,
     QN_GGUF_KEY_STRING,
     QN_GGUF_KEY_BOOL,
-    QN_GGUF_KEY_PATTERN
+    QN_GGUF_KEY_PATTERN,
+    QN_GGUF_KEY_FLAGS,
+    QN_GGUF_KEY_SECTIONS,
+    QN_GGUF_KEY_NUMBERS
 } qn_gguf_key_kind;
 
 typedef struct {

@@ -119,9 +119,19 @@ static qn_status read_rotary_dims(const reader *r)
     return take(r, "rotary_dim", &full) ? put_rotary_dim(r, "full_attention", full) : QN_OK;
 }
 
+/* Files of Llama 4 do not say whether queries are normed: all are but in the published model with so many experts. */
+static qn_status read_norms(const reader *r)
+{
+    enum { UNNORMED = 128 };
+    if (strcmp(r->architecture, "llama4") != 0) return QN_OK;
+    return set(r, r->root, "use_qk_norm",
+               json_boolean(json_integer_value(json_object_get(r->root, "num_experts")) != UNNORMED));
+}
+
 qn_status qn_gguf_layers(const char *path, const char *architecture, json_t *root)
 {
     const reader r = {path, architecture, root};
+    QN_TRY(read_norms(&r));
     QN_TRY(read_kv_heads(&r));
     QN_TRY(read_feed_forward(&r));
     QN_TRY(read_head_sizes(&r));

@@ -67,6 +67,10 @@ qn_array *qn_block_recurrent(qn_scope *s, const qn_forward *f, qn_prim prim, qn_
  * in floats, of what it keeps in the layer's slot. */
 qn_array *qn_block_conv(qn_scope *s, const qn_forward *f, qn_array *x, qn_weight_role weight,
                         qn_weight_role bias, int64_t offset, int64_t layer);
+/* exp(A_log) of a recurrence, the same for all rows of x: of its last dimension, or (n_heads > 0) of the one before, which
+ * is n_heads. */
+qn_array *qn_block_rates(qn_scope *s, const qn_forward *f, qn_weight_role role, int64_t n_heads, qn_array *x,
+                         int64_t layer);
 /* Heads [R, n, dim] at `begin` of x [R, ..], each times length / sqrt(sum(x^2) + 1e-6): an RMS norm of another
  * epsilon. */
 qn_array *qn_block_unit_heads(qn_scope *s, qn_array *x, int64_t begin, int64_t n, int64_t dim, float length);

@@ -31,10 +31,7 @@ static qn_array *decays(qn_scope *s, const qn_forward *f, qn_array *x, int64_t l
     g = qn_add(s, g, qn_forward_weight(f, QN_WEIGHT_DELTA_DT_BIAS, layer));
     g = qn_reshape_rows(s, g, 2, (int64_t[]){heads, dk});
     if (d->lower_bound == 0) g = qn_unary(s, QN_PRIM_SOFTPLUS, g);
-    qn_array *rate = qn_forward_weight(f, QN_WEIGHT_DELTA_A_LOG, layer);
-    rate = rate ? qn_reshape_sym(s, rate, qn_shape_make(2, (int64_t[]){heads, 1})) : NULL;
-    rate = g ? qn_unary(s, QN_PRIM_EXP, qn_broadcast_sym(s, rate, *qn_array_shape(g))) : NULL;
-    g = qn_mul(s, rate, g);
+    g = qn_mul(s, qn_block_rates(s, f, QN_WEIGHT_DELTA_A_LOG, heads, g, layer), g);
     g = d->lower_bound == 0 ? qn_unary(s, QN_PRIM_NEG, g)
                             : qn_scale(s, qn_unary(s, QN_PRIM_SIGMOID, g), d->lower_bound);
     return qn_unary(s, QN_PRIM_EXP, g);

@@ -57,6 +57,19 @@ qn_array *qn_block_unit_heads(qn_scope *s, qn_array *x, int64_t begin, int64_t n
     return qn_scale(s, qn_rms_norm(s, x, NULL, 1e-6f / (float)dim, 0), length / sqrtf((float)dim));
 }
 
+/* Queries or keys. Where value heads are tiled, each of them has a key head beside it. */
+static qn_array *key_heads(qn_scope *s, const qn_delta_config *d, qn_array *mixed, int64_t begin,
+                           float length)
+{
+    const int64_t nk = d->linear_num_key_heads, dk = d->linear_key_head_dim, nv = d->linear_num_value_heads;
+    qn_array *x = qn_block_unit_heads(s, mixed, begin, nk, dk, length);
+    if (!d->tiled) return x;
+    x = flat(s, x, nk * dk);
+    qn_array *all = x;
+    for (int64_t n = nk; n < nv; n += nk) all = qn_concat(s, 2, (qn_array *[]){all, x});
+    return qn_reshape_rows(s, all, 2, (int64_t[]){nv, dk});
+}
+
 qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer)
 {
     const qn_delta_config *d = &f->config->delta;
@@ -67,12 +80,10 @@ qn_array *qn_block_gated_delta(qn_scope *s, const qn_forward *f, qn_array *x, in
     mixed = qn_label(s, qn_unary(s, QN_PRIM_SILU, mixed), "conv");
 
     qn_array *g = qn_add(s, in.a, qn_forward_weight(f, QN_WEIGHT_DELTA_DT_BIAS, layer));
-    qn_array *rate = qn_forward_weight(f, QN_WEIGHT_DELTA_A_LOG, layer);
-    rate = g ? qn_unary(s, QN_PRIM_EXP, qn_broadcast_sym(s, rate, *qn_array_shape(g))) : NULL;
+    qn_array *rate = qn_block_rates(s, f, QN_WEIGHT_DELTA_A_LOG, 0, g, layer);
     g = qn_unary(s, QN_PRIM_NEG, qn_mul(s, rate, qn_unary(s, QN_PRIM_SOFTPLUS, g)));
     qn_array *v = qn_slice_last(s, mixed, 2 * nk * dk, nv * dv);
-    qn_array *delta[8] = {qn_block_unit_heads(s, mixed, 0, nk, dk, 1 / sqrtf((float)dk)),
-                          qn_block_unit_heads(s, mixed, nk * dk, nk, dk, 1),
+    qn_array *delta[8] = {key_heads(s, d, mixed, 0, 1 / sqrtf((float)dk)), key_heads(s, d, mixed, nk * dk, 1),
                           qn_reshape_rows(s, v, 2, (int64_t[]){nv, dv}), g,
                           qn_unary(s, QN_PRIM_SIGMOID, in.b)};
     qn_array *o = qn_block_recurrent(

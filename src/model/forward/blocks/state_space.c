@@ -66,8 +66,7 @@ qn_array *qn_block_state_space(qn_scope *s, const qn_forward *f, qn_array *x, in
     qn_array *z = part(s, f, in, PART_Z, 0, inner), *mixed = convolved(s, f, in, layer);
     qn_array *step = steps(s, f, part(s, f, in, PART_STEP, 2 * inner + 2 * groups * n, heads), layer);
 
-    qn_array *rate = qn_forward_weight(f, QN_WEIGHT_SSM_A_LOG, layer);
-    rate = step ? qn_unary(s, QN_PRIM_EXP, qn_broadcast_sym(s, rate, *qn_array_shape(step))) : NULL;
+    qn_array *rate = qn_block_rates(s, f, QN_WEIGHT_SSM_A_LOG, 0, step, layer);
     qn_array *v = qn_reshape_rows(s, qn_slice_last(s, mixed, 0, inner), 2, (int64_t[]){heads, dim});
     qn_array *rule[8] = {
         qn_reshape_rows(s, qn_slice_last(s, mixed, inner + groups * n, groups * n), 2,

@@ -1,0 +1,297 @@
+/* Families with layers that recur, as GGUF files made here of the fixtures in the form that llama.cpp's converter gives
+ * them: rates in place of their logarithms, value heads in another order, multipliers within the weights, vectors as
+ * matrices. Golden logits. The names of tensors are quern's own: families_gguf_test.c holds them against the converter. */
+// clang-format off
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <cmocka.h>
+// clang-format on
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/config/families.h"
+#include "model/weights/weight_roles.h"
+#include "tests/support/engine_help.h"
+#include "tests/support/fixtures.h"
+#include "tests/support/gguf_file.h"
+#include "tests/support/golden_states.h"
+#include "tests/support/model_dir.h"
+#include "tests/support/scratch.h"
+
+enum { TENSORS_MAX = 256 };
+
+typedef struct {
+    qn_test_weights from;
+    const qn_model_config *c;
+    qn_test_gguf *f;
+    const char *architecture;
+    float *data[TENSORS_MAX];
+    int n;
+} writing;
+
+static const char *key_of(const writing *w, const char *key)
+{
+    static char name[QN_TEST_GGUF_KEY_MAX];
+    snprintf(name, sizeof name, "%s.%s", w->architecture, key);
+    return name;
+}
+
+static void set(writing *w, const char *key, int64_t value)
+{
+    qn_test_gguf_set_u32(w->f, key_of(w, key), (uint32_t)value);
+}
+
+static void set_number(writing *w, const char *key, double value)
+{
+    qn_test_gguf_set_f32(w->f, key_of(w, key), (float)value);
+}
+
+static void set_flag(writing *w, const char *key, int value)
+{
+    const uint8_t byte = value != 0;
+    qn_test_gguf_set(w->f, key_of(w, key), QN_GGUF_BOOL, &byte, 1);
+}
+
+/* heads of keys, or the width of an MLP: 0 in layers that have none. */
+static void set_layers(writing *w, const char *key, int is_width)
+{
+    int32_t list[64];
+    const int64_t n = w->c->num_hidden_layers, mlp = w->c->experts.num_experts
+                                                         ? w->c->experts.moe_intermediate_size
+                                                         : w->c->intermediate_size;
+    assert_true(n <= 64);
+    for (int64_t i = 0; i < n; i++) {
+        const qn_layer_config *l = &w->c->layers[i];
+        const int is_there = is_width ? l->has_experts || (l->has_mlp && !w->c->experts.num_experts)
+                                      : l->mixer == QN_MIXER_ATTENTION;
+        list[i] = (int32_t)(!is_there ? 0 : is_width ? mlp : l->num_key_value_heads);
+    }
+    qn_test_gguf_set_array(w->f, key_of(w, key), QN_GGUF_I32, (uint64_t)n, list, (size_t)n * sizeof *list);
+}
+
+static void set_recurrence(writing *w)
+{
+    const qn_model_config *c = w->c;
+    const qn_state_space_config *s = &c->state_space;
+    const qn_delta_config *d = &c->delta;
+    if (c->short_conv.conv_L_cache) set(w, "shortconv.l_cache", c->short_conv.conv_L_cache);
+    if (s->mamba_n_heads) {
+        set(w, "ssm.conv_kernel", s->mamba_d_conv);
+        set(w, "ssm.state_size", s->mamba_d_state);
+        set(w, "ssm.group_count", s->mamba_n_groups);
+        set(w, "ssm.time_step_rank", s->mamba_n_heads);
+        set(w, "ssm.inner_size", s->mamba_n_heads * s->mamba_d_head);
+    }
+    if (d->linear_num_value_heads) {
+        set(w, "ssm.conv_kernel", d->linear_conv_kernel_dim);
+        set(w, "ssm.state_size", d->linear_key_head_dim);
+        set(w, "ssm.group_count", d->linear_num_key_heads);
+        set(w, "ssm.time_step_rank", d->linear_num_value_heads);
+        set(w, "ssm.inner_size", d->linear_num_value_heads * d->linear_value_head_dim);
+        set(w, "full_attention_interval", 4);
+    }
+}
+
+static void set_keys(writing *w)
+{
+    const qn_model_config *c = w->c;
+    const int32_t sections[] = {(int32_t)c->rope[0].mrope_section[0], (int32_t)c->rope[0].mrope_section[1],
+                                (int32_t)c->rope[0].mrope_section[2], 0};
+    qn_test_gguf_set_text(w->f, "general.architecture", w->architecture);
+    set(w, "vocab_size", c->vocab_size);
+    set(w, "block_count", c->num_hidden_layers);
+    set(w, "embedding_length", c->hidden_size);
+    set(w, "context_length", c->max_position_embeddings);
+    set(w, "attention.head_count", c->num_attention_heads);
+    set(w, "attention.key_length", c->head_dim);
+    set(w, "rope.dimension_count", c->rope[0].rotary_dim);
+    set_number(w, "rope.freq_base", c->rope[0].theta);
+    set_number(w, "attention.layer_norm_rms_epsilon", (double)c->rms_norm_eps);
+    if (sections[0])
+        qn_test_gguf_set_array(w->f, key_of(w, "rope.dimension_sections"), QN_GGUF_I32, 4, sections,
+                               sizeof sections);
+    if (c->family->single_blocks)
+        set_layers(w, "feed_forward_length", 1);
+    else
+        set(w, "feed_forward_length", c->intermediate_size);
+    if (c->family->recur == QN_RECUR_INTERVAL || c->family->recur == QN_RECUR_BESIDE)
+        set(w, "attention.head_count_kv", c->num_key_value_heads);
+    else
+        set_layers(w, "attention.head_count_kv", 0);
+    set_recurrence(w);
+    if (c->family->multiplied) {
+        set_number(w, "attention.scale", (double)c->attention_scale);
+        set_number(w, "embedding_scale", (double)c->embedding_scale);
+        set_number(w, "residual_scale", (double)c->residual_scale);
+        set_number(w, "logit_scale", 1 / (double)c->logits_scale);
+        set_flag(w, "rope.scaling.finetuned", 1);
+    }
+    if (!c->experts.num_experts) return;
+    set(w, "expert_count", c->experts.num_experts);
+    set(w, "expert_used_count", c->experts.num_experts_per_tok);
+    set(w, "expert_feed_forward_length", c->experts.moe_intermediate_size);
+    set(w, "expert_shared_feed_forward_length", c->experts.shared_intermediate_size);
+    set_number(w, "expert_weights_scale", (double)c->experts.routed_scaling_factor);
+    set_flag(w, "expert_weights_norm", c->experts.norm_topk_prob);
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------------ */
+
+static void scale(float *x, int64_t n, float by)
+{
+    for (int64_t i = 0; i < n; i++) x[i] *= by;
+}
+
+/* What config.json says beside the weights. */
+static void fold(const writing *w, qn_weight_role role, float *x, int64_t n, int64_t n_cols)
+{
+    const qn_model_config *c = w->c;
+    const qn_state_space_config *s = &c->state_space;
+    const int64_t inner = s->mamba_n_heads * s->mamba_d_head, shared = s->mamba_n_groups * s->mamba_d_state;
+    const int64_t parts[QN_SSM_PARTS] = {inner, inner, shared, shared, s->mamba_n_heads};
+    if (role == QN_WEIGHT_EMBED) scale(x, n, c->embedding_scale);
+    if (role == QN_WEIGHT_LM_HEAD) scale(x, n, c->logits_scale);
+    if (role == QN_WEIGHT_Q || role == QN_WEIGHT_K || role == QN_WEIGHT_V)
+        scale(x, n, c->attention_in_scale * (role == QN_WEIGHT_K ? c->key_scale : 1));
+    if (role == QN_WEIGHT_O) scale(x, n, c->attention_out_scale);
+    if (role == QN_WEIGHT_GATE) scale(x, n, c->gate_scale);
+    if (role == QN_WEIGHT_DOWN) scale(x, n, c->mlp_out_scale);
+    if (role == QN_WEIGHT_SSM_OUT) scale(x, n, s->out_scale);
+    for (int i = 0; role == QN_WEIGHT_SSM_IN && i < QN_SSM_PARTS; x += parts[i] * n_cols, i++)
+        scale(x, parts[i] * n_cols, s->in_scale * s->part_scale[i]);
+}
+
+/* Groups of `size` numbers, value head by value head, n_before groups behind the beginning of x stay: from those of a
+ * key head side by side to one of each key head in turn. */
+static void tile(const qn_delta_config *d, float *x, int64_t size)
+{
+    const int64_t nk = d->linear_num_key_heads, nv = d->linear_num_value_heads, each = nv / nk;
+    float *old = test_malloc((size_t)(nv * size) * sizeof *old);
+    memcpy(old, x, (size_t)(nv * size) * sizeof *old);
+    for (int64_t k = 0; k < nk; k++)
+        for (int64_t e = 0; e < each; e++)
+            memcpy(x + (e * nk + k) * size, old + (k * each + e) * size, (size_t)size * sizeof *x);
+    test_free(old);
+}
+
+static void tile_role(const qn_delta_config *d, qn_weight_role role, float *x, int64_t n_cols)
+{
+    const int64_t keys = 2 * d->linear_num_key_heads * d->linear_key_head_dim, dv = d->linear_value_head_dim;
+    if (role == QN_WEIGHT_DELTA_QKV) tile(d, x + keys * n_cols, dv * n_cols);
+    if (role == QN_WEIGHT_CONV) tile(d, x + keys * d->linear_conv_kernel_dim, dv * d->linear_conv_kernel_dim);
+    if (role == QN_WEIGHT_DELTA_Z) tile(d, x, dv * n_cols);
+    if (role == QN_WEIGHT_DELTA_A || role == QN_WEIGHT_DELTA_B) tile(d, x, n_cols);
+    if (role == QN_WEIGHT_DELTA_A_LOG || role == QN_WEIGHT_DELTA_DT_BIAS) tile(d, x, 1);
+}
+
+/* Rows of a head whose halves turn together become neighbours. */
+static void pair(const qn_model_config *c, float *x, int64_t n_rows, int64_t n_cols)
+{
+    float *old = test_malloc((size_t)(n_rows * n_cols) * sizeof *old);
+    memcpy(old, x, (size_t)(n_rows * n_cols) * sizeof *old);
+    for (int64_t r = 0; r < n_rows; r++) {
+        const int64_t i = r % c->head_dim, from = r - i + i / 2 + i % 2 * (c->head_dim / 2);
+        memcpy(x + r * n_cols, old + from * n_cols, (size_t)n_cols * sizeof *x);
+    }
+    test_free(old);
+}
+
+static void add(writing *w, qn_weight_role role, int64_t layer)
+{
+    const qn_model_config *c = w->c;
+    const qn_tensor_view *v = qn_weights_get(w->from.weights, role, layer);
+    char name[QN_TENSOR_NAME_MAX];
+    if (!v || (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(w->from.weights))) return;
+    const int64_t n = v->n_elements, taps = qn_weight_taps(c, layer, role);
+    int64_t n_cols = taps ? taps : v->n_dims > 1 ? v->shape[v->n_dims - 1] : n;
+    assert_true(w->n < TENSORS_MAX);
+    float *x = w->data[w->n++] = test_malloc((size_t)n * sizeof *x);
+    if (v->n_dims > 1)
+        qn_test_ok(qn_weights_rows(v, n_cols, 0, n / n_cols, x));
+    else
+        qn_test_ok(qn_weights_floats(v, x));
+    for (int64_t i = 0; i < n; i++) {
+        if (role == QN_WEIGHT_SSM_A_LOG || role == QN_WEIGHT_DELTA_A_LOG) x[i] = -expf(x[i]);
+        if (qn_weight_has_offset(role)) x[i] += c->norm_offset;
+    }
+    if (c->family->many_multipliers) fold(w, role, x, n, n_cols);
+    if (c->family->delta == QN_DELTA_SPLIT) tile_role(&c->delta, role, x, n_cols);
+    for (int64_t r = 0; c->family->delta == QN_DELTA_SPLIT && role == QN_WEIGHT_DELTA_OUT && r < n / n_cols;
+         r++)
+        tile(&c->delta, x + r * n_cols, c->delta.linear_value_head_dim);
+    if (c->family->gguf_rope_interleaved && (role == QN_WEIGHT_Q || role == QN_WEIGHT_K))
+        pair(c, x, n / n_cols, n_cols);
+    if (role == QN_WEIGHT_SSM_NORM) n_cols /= c->state_space.mamba_n_groups;
+    if (role == QN_WEIGHT_SSM_A_LOG || role == QN_WEIGHT_SSM_D) n_cols = 1;
+    if (v->experts)
+        snprintf(name, sizeof name, "blk.%lld.ffn_%s_exps.weight", (long long)layer,
+                 role == QN_WEIGHT_EXPERT_GATE ? "gate"
+                 : role == QN_WEIGHT_EXPERT_UP ? "up"
+                                               : "down");
+    else
+        assert_true(qn_family_weight_name(c->family, QN_SOURCE_GGUF, "", role, layer, name));
+    const int is_matrix = v->n_dims > 1 || n_cols < n || role == QN_WEIGHT_SSM_NORM;
+    qn_test_gguf_tensor_add(w->f, name, QN_DTYPE_F32, is_matrix ? n / n_cols : 0, n_cols, x);
+    if (v->n_dims < 3) return;
+    qn_test_gguf_tensor *t = qn_test_gguf_tensor_get(w->f, name);
+    t->n_dims = 3;
+    t->dims[1] = (uint64_t)v->shape[1];
+    t->dims[2] = (uint64_t)v->shape[0];
+}
+
+/* Architecture and kind. */
+typedef struct {
+    const char *kind, *architecture;
+} written;
+
+static void golden(void **state)
+{
+    const written *k = *state;
+    static writing w;
+    qn_safetensors *st;
+    char path[128];
+    double worst = 0;
+    const char *folder = qn_test_scratch();
+    w = (writing){.f = qn_test_gguf_empty(), .architecture = k->architecture};
+    snprintf(path, sizeof path, "models/%s", k->kind);
+    qn_test_ok(qn_test_weights_open(qn_test_need_fixture(path), &w.from));
+    w.c = &w.from.config;
+    set_keys(&w);
+    for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++) add(&w, (qn_weight_role)role, 0);
+    for (int64_t i = 0; i < w.c->num_hidden_layers; i++)
+        for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++)
+            add(&w, (qn_weight_role)role, i);
+    qn_test_gguf_place(w.f);
+    const char *file = qn_test_gguf_write(w.f, folder, "made.gguf");
+    snprintf(path, sizeof path, "models/%s/expected.safetensors", k->kind);
+    qn_test_ok(qn_safetensors_open(qn_test_need_fixture(path), &st));
+    qn_engine *e = qn_test_engine(file, NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT});
+    for (int i = 0; i < 5; i++) {
+        const double d = qn_golden_logits(e, st, i, NULL);
+        if (!(d <= worst)) worst = d;
+    }
+    print_message("%s: logits %.1e\n", k->kind, worst);
+    assert_true(worst <= qn_golden_tolerance(k->kind));
+    qn_engine_close(e);
+    qn_safetensors_close(st);
+    qn_test_gguf_free(w.f);
+    for (int i = 0; i < w.n; i++) test_free(w.data[i]);
+    qn_test_weights_close(&w.from);
+    qn_test_remove(folder);
+}
+
+int main(void)
+{
+    static written kinds[] = {{"lfm2", "lfm2"},
+                              {"granitemoehybrid", "granitehybrid"},
+                              {"nemotron_h", "nemotron_h_moe"},
+                              {"falcon_h1", "falcon-h1"},
+                              {"qwen3_5_vision", "qwen35"},
+                              {"qwen3_5_moe_vision", "qwen35moe"}};
+    enum { N = sizeof kinds / sizeof *kinds };
+    static struct CMUnitTest tests[N];
+    for (int i = 0; i < N; i++) tests[i] = (struct CMUnitTest){kinds[i].kind, golden, NULL, NULL, &kinds[i]};
+    return _cmocka_run_group_tests("recurrent gguf", tests, N, NULL, NULL);
+}
