@@ -294,7 +294,7 @@ def test_strict_and_not(caller):
 
 
 FAMILIES = ["openai-gpt-oss-120b", "meetkai-functionary-medium-v3.2", "muse-glimmer", "google-gemma-4-31B-it",
-            "ollama-gemma4_31b"]
+            "ollama-gemma4_31b", "LFM2-8B-A1B"]
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -43,9 +43,15 @@ FORMS = {
     "qwen_coder": ("<tool_call> <function=", [
         "<tool_call>", "\n<function=", "get_weather>\n", "<parameter=city>\n", "Zu", "rich", "\n</parameter>\n",
         "<parameter=days>", "\n3\n", "</parameter>", "\n</function>", "\n</tool_call>"], [("get_weather", ZURICH)]),
+    "lfm2": ("<|tool_call_start|>", [
+        "I look. ", "<|tool_call_", "start|>[", "get_weather", "(city=", "'Zu", "rich', ", "days", "=3", "), ",
+        "get_time(", "city=\"Ro", "me\"", ")]", "<|tool_call_end|>"], [("get_weather", ZURICH), ("get_time", ROME)]),
+    "olmo3": ("<function_calls>", [
+        "<function_calls>", "\nget_weather(", "city=\"Zu", "rich\"", ", days=", "3)\n", "get_time(city='Ro", "me", "')",
+        "\n</function_", "calls>"], [("get_weather", ZURICH), ("get_time", ROME)]),
 }
 # The name comes first, and the arguments are JSON: they can leave before the call is complete.
-EARLY_FORMS = ("hermes", "hermes, two calls", "hermes, odd spaces", "mistral", "llama3")
+EARLY_FORMS = ("hermes", "hermes, two calls", "hermes, odd spaces", "mistral", "llama3", "lfm2", "olmo3")
 # Refuses ids as the templates of Mistral's models do.
 MISTRAL_IDS = """[TOOL_CALLS]{% for m in messages %}{{ m.content }}
 {%- for id in [m.tool_call_id] if m.role == "tool" and id | length != 9 %}{{ raise_exception(id) }}{% endfor %}

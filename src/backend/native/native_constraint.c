@@ -114,8 +114,8 @@ qn_status qn_native_constraint_fit(void *model, const qn_prompt *prompt, qn_cons
         return QN_OK;
     }
     qn_status status = qn_model_text_render(m->text, m->path, prompt, NULL, &text, NULL, NULL);
-    if (status == QN_OK && has_headers) {
-        const int in_header = qn_answer_begins_in_header(format, text, strlen(text));
+    const int in_header = status == QN_OK && qn_answer_begins_in_header(format, text, strlen(text));
+    if (status == QN_OK && has_headers && (is_tools || in_header || !r)) {
         source.tools.in_text = is_tools && !in_header;
         source.messages = is_tools || !in_header ? NULL : format.calls;
         status = compile(m, &source, out);

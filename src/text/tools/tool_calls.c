@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "text/tools/tool_formats.h"
 #include "text/tools/tool_reader.h"
+#include "text/tools/tool_types.h"
 
 enum {
     HEADER_BYTES_MAX = 256,
@@ -230,18 +231,20 @@ static int has_word(const char *text, const char *what)
     return at != NULL;
 }
 
+/* What is no header was expected to be one, but for families that write text without. */
 static qn_status give_back_header(qn_answer *a, size_t end)
 {
-    a->n_malformed++;
+    a->n_malformed += !a->calls->is_bare;
     a->at = a->scan = end;
     a->state = TEXT;
     a->is_fresh = a->is_glued = 0;
-    return emit(a, QN_ANSWER_CONTENT, 1, end);
+    return emit(a, QN_ANSWER_CONTENT, !a->calls->is_bare, end);
 }
 
 /* What is in [at, scan) is no header, nor is the rest of its line. */
 static qn_status begin_line(qn_answer *a)
 {
+    if (a->calls->is_bare) return give_back_header(a, a->scan);
     a->n_malformed++;
     a->at = a->scan;
     a->state = LINE;
@@ -271,9 +274,10 @@ static qn_status read_header(qn_answer *a, size_t after)
     }
     int is_content = h->content && strcmp(text, h->content) == 0;
     int is_call = length && !is_content && a->tools && a->retries < RETRIES_MAX;
+    if (a->calls->is_bare && length) is_call &= length == n && qn_call_is_tool(a->tools, name, length);
     if (has_word(text, h->reasoning) && !is_call) {
         go_on(a, REASONING, after);
-    } else if (h->content && !is_content && (length == 0 || length != n)) {
+    } else if (h->content && !is_content && (length == 0 || length != n || (a->calls->is_bare && !is_call))) {
         return give_back_header(a, after);
     } else if (!is_call) {
         go_on(a, TEXT, after);
@@ -310,7 +314,7 @@ static qn_status give_up(qn_answer *a)
     if (!a->has_said && !a->has_header) a->at += strlen(f->open);
     a->scan = a->at;
     a->is_fresh = a->is_glued = 0;
-    a->state = f->close || a->has_header ? BROKEN : TEXT;
+    a->state = !is_plain && (f->close || a->has_header) ? BROKEN : TEXT;
     QN_TRY(qn_call_reader_cut(&a->reader));
     if (a->n_events > n_events) a->events[n_events].is_malformed = 1;
     if (!is_plain) {

@@ -301,6 +301,24 @@ static const struct {
      "\"Rome\"}}{\"name\": "
      "\"f\", \"parameters\": {}}",
      "I look.|call 0 look  {\"city\": \"Rome\"}|call 1 f  {}"},
+    /* A name on the first line, JSON on the next. */
+    {"<|observation|> Json 格式表示调用的参数", "glm4", "x<|assistant|>", "look\n{\"city\": \"Rome\"}",
+     "call 0 look  {\"city\": \"Rome\"}"},
+    {"<|observation|> Json 格式表示调用的参数", "glm4", "x<|assistant|>", "\nIt is look\n{}.",
+     "It is look\n{}."},
+    {"<|observation|> Json 格式表示调用的参数", "glm4", "x<|assistant|>", "It is so.\nlook\n{}",
+     "It is so.\nlook\n{}"},
+    {"<|observation|> Json 格式表示调用的参数", "glm4", "x<|assistant|>", "Sure\n{\"a\": 1}",
+     "Sure\n{\"a\": 1}"},
+    {"<|observation|> Json 格式表示调用的参数", "glm4", "x<|assistant|>", "look", "look"},
+    {"<|observation|> Json 格式表示调用的参数", "glm4", "x<|assistant|>", "look\nat this", "look\nat this"},
+    {"<|observation|> Json 格式表示调用的参数", "glm4", "x<|assistant|>", "look\n{\"city\": \"Ro",
+     "call 0 look  {\"city\": \"Ro..."},
+    {"<|observation|> Json 格式表示调用的参数", "glm4", "x<|assistant|>",
+     "look\n{\"days\": 3}<|assistant|>see\n{\"a\": \"x\"}",
+     "call 0 look  {\"days\": 3}|call 1 see  {\"a\": \"x\"}"},
+    {"<|observation|> Json 格式表示调用的参数", "glm4", "x<|assistant|>", "\nI look.<|assistant|>look\n{}",
+     "I look.|call 0 look  {}"},
 };
 
 static void test_examples(void **state)

@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 #include "text/tools/loose_json.h"
 #include "text/tools/tool_reader_steps.h"
+#include "text/tools/tool_types.h"
 
 static qn_step go(qn_call_reader *r, int step)
 {
@@ -43,19 +44,6 @@ static qn_step read_first(qn_call_reader *r)
     return go(r, QN_READ_PYTHON_NEXT);
 }
 
-static int is_tool(const qn_call_reader *r, qn_slice name)
-{
-    size_t i;
-    json_t *tool;
-    json_array_foreach((json_t *)r->tools, i, tool)
-    {
-        const json_t *function = json_object_get(tool, "function");
-        const char *known = json_string_value(json_object_get(function ? function : tool, "name"));
-        if (known && qn_slice_is(name, known)) return 1;
-    }
-    return 0;
-}
-
 /* NAME and its bracket. Where calls have no mark, only a tool's name begins one. */
 static qn_step read_name(qn_call_reader *r)
 {
@@ -65,7 +53,7 @@ static qn_step read_name(qn_call_reader *r)
     if (i == r->n) return r->is_final ? QN_STEP_BAD : QN_STEP_WAIT;
     if (r->text[i] != '(') return QN_STEP_BAD;
     qn_slice name = {r->text + r->at, i - r->at};
-    if (r->format->is_bare && !is_tool(r, name)) return QN_STEP_BAD;
+    if (r->format->is_bare && !qn_call_is_tool(r->tools, name.p, name.n)) return QN_STEP_BAD;
     qn_step step = qn_read_set_name(r, name);
     if (step != QN_STEP_ON) return step;
     r->at = i + 1;

@@ -102,3 +102,16 @@ qn_call_reading qn_call_reads(const json_t *parameters, const char *key, size_t 
     if (!(types & STRINGS)) return QN_READS_GUESS;
     return types & NULLS ? QN_READS_TEXT_OR_NULL : QN_READS_TEXT;
 }
+
+int qn_call_is_tool(const json_t *tools, const char *name, size_t n)
+{
+    size_t i;
+    json_t *tool;
+    json_array_foreach((json_t *)tools, i, tool)
+    {
+        const json_t *function = json_object_get(tool, "function");
+        const char *known = json_string_value(json_object_get(function ? function : tool, "name"));
+        if (known && strlen(known) == n && memcmp(known, name, n) == 0) return 1;
+    }
+    return 0;
+}
