@@ -33,6 +33,8 @@ FILES = {
     "mistral3": ["--outtype", "f32"],
     "muse_glimmer": ["--outtype", "f32"],
     "gemma3_vision": ["--outtype", "f32"],
+    "gemma4_unified": ["--outtype", "f32"],
+    "gemma4_vision": ["--outtype", "f32"],
 }
 
 

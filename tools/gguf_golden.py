@@ -21,6 +21,8 @@ import types
 PUBLISHED = {
     "modernbert": {"layer_norm_eps": "norm_eps"},
     "nemotron_h": {"mamba_d_head": "mamba_head_dim"},
+    "gemma4": {"moe_intermediate_size": None},
+    "gemma4_unified": {"moe_intermediate_size": None},
     "nomic_bert": {"n_positions": 8192, "activation_function": "swiglu", "causal": False, "qkv_proj_bias": False,
                    "mlp_fc1_bias": False, "mlp_fc2_bias": False, "prenorm": False, "rotary_emb_fraction": 1.0,
                    "rotary_emb_interleaved": False, "rotary_emb_scale_base": None, "n_inner": "intermediate_size",

@@ -95,7 +95,9 @@ int main(void)
         {"llama4", "{\"text_config\": {\"attention_chunk_size\": 8192, \"floor_scale\": 8192}}"},
         {"mistral3", NULL},
         {"muse_glimmer", NULL},
-        {"gemma3_vision", GEMMA3}};
+        {"gemma3_vision", GEMMA3},
+        {"gemma4_unified", NULL},
+        {"gemma4_vision", NULL}};
     enum { N = sizeof kinds / sizeof *kinds };
     static struct CMUnitTest tests[N];
     for (int i = 0; i < N; i++) tests[i] = (struct CMUnitTest){kinds[i].kind, check, NULL, NULL, &kinds[i]};

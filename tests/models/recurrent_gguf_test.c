@@ -1,4 +1,4 @@
-/* Families with layers that recur, as GGUF files made here of the fixtures in the form that llama.cpp's converter gives
+/* Families with layers that recur or several streams, as GGUF files made here of the fixtures in the form that llama.cpp's converter gives
  * them: rates in place of their logarithms, value heads in another order, multipliers within the weights, vectors as
  * matrices. Golden logits. The names of tensors are quern's own: families_gguf_test.c holds them against the converter. */
 // clang-format off
@@ -116,7 +116,7 @@ static void set_keys(writing *w)
         set_layers(w, "feed_forward_length", 1);
     else
         set(w, "feed_forward_length", c->intermediate_size);
-    if (c->family->recur == QN_RECUR_INTERVAL || c->family->recur == QN_RECUR_BESIDE)
+    if (c->altup_num_inputs || c->family->recur == QN_RECUR_INTERVAL || c->family->recur == QN_RECUR_BESIDE)
         set(w, "attention.head_count_kv", c->num_key_value_heads);
     else
         set_layers(w, "attention.head_count_kv", 0);
@@ -203,11 +203,14 @@ static void add(writing *w, qn_weight_role role, int64_t layer)
     const qn_model_config *c = w->c;
     const qn_tensor_view *v = qn_weights_get(w->from.weights, role, layer);
     char name[QN_TENSOR_NAME_MAX];
+    if (role >= QN_WEIGHT_ALTUP_IN && role < QN_WEIGHT_MODEL_COUNT) return; /* add_streams */
     if (!v || (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(w->from.weights))) return;
     const int64_t n = v->n_elements, taps = qn_weight_taps(c, layer, role);
     int64_t n_cols = taps ? taps : v->n_dims > 1 ? v->shape[v->n_dims - 1] : n;
     assert_true(w->n < TENSORS_MAX);
-    float *x = w->data[w->n++] = test_malloc((size_t)n * sizeof *x);
+    /* The converter gives the second embedding as many rows as the first has. */
+    const int64_t n_rows = role == QN_WEIGHT_LAYER_INPUT_EMBED ? c->vocab_size : n / n_cols;
+    float *x = w->data[w->n++] = test_calloc((size_t)(n_rows * n_cols), sizeof *x);
     if (v->n_dims > 1)
         qn_test_ok(qn_weights_rows(v, n_cols, 0, n / n_cols, x));
     else
@@ -233,12 +236,60 @@ static void add(writing *w, qn_weight_role role, int64_t layer)
     else
         assert_true(qn_family_weight_name(c->family, QN_SOURCE_GGUF, "", role, layer, name));
     const int is_matrix = v->n_dims > 1 || n_cols < n || role == QN_WEIGHT_SSM_NORM;
-    qn_test_gguf_tensor_add(w->f, name, QN_DTYPE_F32, is_matrix ? n / n_cols : 0, n_cols, x);
+    qn_test_gguf_tensor_add(w->f, name, QN_DTYPE_F32,
+                            !is_matrix                            ? 0
+                            : role == QN_WEIGHT_LAYER_INPUT_EMBED ? n_rows
+                                                                  : n / n_cols,
+                            n_cols, x);
     if (v->n_dims < 3) return;
     qn_test_gguf_tensor *t = qn_test_gguf_tensor_get(w->f, name);
     t->n_dims = 3;
     t->dims[1] = (uint64_t)v->shape[1];
     t->dims[2] = (uint64_t)v->shape[0];
+}
+
+/* The matrices of all streams but the first in one tensor. */
+static void add_streams(writing *w, qn_weight_role first, const char *name)
+{
+    const int64_t n = w->c->altup_num_inputs - 1, h = w->c->hidden_size;
+    assert_true(w->n < TENSORS_MAX);
+    float *x = w->data[w->n++] = test_malloc((size_t)(n * h * h) * sizeof *x);
+    for (int64_t i = 0; i < n; i++)
+        qn_test_ok(qn_weights_rows(qn_weights_get(w->from.weights, first + (qn_weight_role)i, 0), h, 0, h,
+                                   x + i * h * h));
+    qn_test_gguf_tensor_add(w->f, name, QN_DTYPE_F32, n * h, h, x);
+    qn_test_gguf_tensor *t = qn_test_gguf_tensor_get(w->f, name);
+    t->n_dims = 3;
+    t->dims[1] = (uint64_t)h;
+    t->dims[2] = (uint64_t)n;
+}
+
+static void set_streams(writing *w)
+{
+    const qn_model_config *c = w->c;
+    uint8_t slides[64];
+    float cutoffs[64];
+    int64_t shared = 0;
+    const size_t n = (size_t)c->num_hidden_layers;
+    assert_true(n <= 64);
+    for (size_t i = 0; i < n; i++) {
+        const qn_layer_config *l = &c->layers[i];
+        shared += l->kv_layer != (int64_t)i;
+        slides[i] = l->kind == QN_LAYER_SLIDING;
+        cutoffs[i] = l->gate_sparsity > 0 ? l->gate_cutoff : -(float)INFINITY;
+        if (slides[i]) set(w, "attention.sliding_window", l->window);
+    }
+    set(w, "altup.num_inputs", c->altup_num_inputs);
+    set(w, "altup.active_idx", c->altup_active_idx);
+    set(w, "embedding_length_per_layer_input", c->hidden_size_per_layer_input);
+    set(w, "attention.shared_kv_layers", shared);
+    set_number(w, "final_logit_softcapping", (double)c->final_logit_softcapping);
+    set_number(w, "rope.freq_base_swa", c->rope[1].theta);
+    qn_test_gguf_set_array(w->f, key_of(w, "activation_sparsity_scale"), QN_GGUF_F32, n, cutoffs,
+                           n * sizeof *cutoffs);
+    qn_test_gguf_set_array(w->f, key_of(w, "attention.sliding_window_pattern"), QN_GGUF_BOOL, n, slides, n);
+    add_streams(w, QN_WEIGHT_ALTUP_IN, "altup_proj.weight");
+    add_streams(w, QN_WEIGHT_ALTUP_OUT, "altup_unembd_proj.weight");
 }
 
 /* Architecture and kind. */
@@ -259,6 +310,7 @@ static void golden(void **state)
     qn_test_ok(qn_test_weights_open(qn_test_need_fixture(path), &w.from));
     w.c = &w.from.config;
     set_keys(&w);
+    if (w.c->altup_num_inputs) set_streams(&w);
     for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++) add(&w, (qn_weight_role)role, 0);
     for (int64_t i = 0; i < w.c->num_hidden_layers; i++)
         for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++)
@@ -288,6 +340,7 @@ int main(void)
                               {"granitemoehybrid", "granitehybrid"},
                               {"nemotron_h", "nemotron_h_moe"},
                               {"falcon_h1", "falcon-h1"},
+                              {"gemma3n", "gemma3n"},
                               {"qwen3_5_vision", "qwen35"},
                               {"qwen3_5_moe_vision", "qwen35moe"}};
     enum { N = sizeof kinds / sizeof *kinds };

@@ -760,6 +760,7 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("gemma4_unified_text", "gemma4_unified"),
         .architectures = LIST("Gemma4UnifiedForConditionalGeneration"),
+        .gguf_architecture = "gemma4",
         .defaults = gemma4_unified_defaults,
         .renamed = gemma4_names,
         .stop_tokens = LIST("<end_of_turn>", "<turn|>"),
@@ -814,6 +815,7 @@ const qn_family qn_family_rows[] = {
     {
         .model_types = LIST("glm4_moe_lite"),
         .architectures = LIST("Glm4MoeLiteForCausalLM"),
+        .gguf_architecture = "deepseek2",
         .defaults = glm4_moe_lite_defaults,
         .experts = &glm4_moe_lite_experts,
         .draft_layers = 1,

@@ -197,7 +197,7 @@ static const qn_field_default gemma3n_defaults[] = {{"vocab_size", 262400, 0},
                                                     {"altup_num_inputs", 4, 0},
                                                     {"laurel_rank", 64, 0},
                                                     {NULL, 0, 0}};
-/* The matrices of the streams but the first, which are three in all published models. */
+/* The matrices of the streams but the first: three, as in all published models, or fewer. */
 static const qn_shared_tensor gemma3n_shared[] = {
     {NULL, "altup_proj.weight", {QN_WEIGHT_ALTUP_IN, QN_WEIGHT_ALTUP_IN + 1, QN_WEIGHT_ALTUP_IN + 2}},
     {NULL,

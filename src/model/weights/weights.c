@@ -64,6 +64,7 @@ static int shared_shape(const qn_model_config *c, const qn_shared_tensor *shared
     int n_dims = 0;
     total[0] = 0;
     for (int i = 0; i < 3 && shared->roles[i] != QN_WEIGHT_ROLE_COUNT; i++) {
+        if (qn_weight_expected(c, layer, shared->roles[i]) == QN_WEIGHT_NEVER) continue;
         n_dims = qn_weight_shape(c, layer, shared->roles[i], shape);
         if (shared->roles[i] == role) {
             *first = total[0];
