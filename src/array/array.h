@@ -62,6 +62,13 @@ qn_array *qn_rope(qn_scope *s, qn_array *x, qn_array *table, int interleaved);
 /* blocks, sinks: NULL when the parameters do not ask for them. */
 qn_array *qn_attend(qn_scope *s, const qn_params_attend *p, qn_array *q, qn_array *k, qn_array *v,
                     qn_array *positions, qn_array *row_begin, qn_array *blocks, qn_array *sinks);
+/* The same over chosen blocks. */
+qn_array *qn_attend_chosen(qn_scope *s, const qn_params_attend *p, qn_array *q, qn_array *k, qn_array *v,
+                           qn_array *positions, qn_array *row_begin, qn_array *blocks, qn_array *sinks,
+                           qn_array *chosen);
+/* See qn_params_index. blocks, weights: NULL when the parameters do not ask for them. */
+qn_array *qn_index_blocks(qn_scope *s, const qn_params_index *p, qn_array *q, qn_array *k,
+                          qn_array *positions, qn_array *row_begin, qn_array *blocks, qn_array *weights);
 /* Losses [L, 1] of rows by a head: see qn_params_cross_entropy. */
 qn_array *qn_head_loss(qn_scope *s, qn_array *rows, qn_array *head, qn_array *targets, float scale,
                        float softcap);

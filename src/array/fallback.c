@@ -410,6 +410,7 @@ static qn_array *fallback_CROSS_ENTROPY_GRAD(qn_scope *s, const qn_params *p, in
 #define RAGGED QN_NONE("which rows belong together is data, and its state outlives a run")
 #define fallback_ATTEND RAGGED
 #define fallback_ATTEND_GRAD RAGGED
+#define fallback_INDEX_BLOCKS RAGGED
 #define fallback_LORA QN_NONE("which pair a row takes is data")
 #define fallback_EXPERTS_LORA QN_NONE("which pair and which matrices a row takes is data")
 #define fallback_EXPERTS QN_NONE("which matrices a row takes is data")

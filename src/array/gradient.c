@@ -327,9 +327,10 @@ static qn_array *gradient_ATTEND(qn_scope *s, qn_array *a, int i, qn_array *all)
 static qn_array *joint_ATTEND(qn_scope *s, qn_array *a, qn_array *g)
 {
     if (a->params.attend.state) return refuse(s, a, " over pages");
-    qn_array *in[8] = {a->in[0], a->in[1], a->in[2], a->in[3], a->in[4], a, g, a->in[a->n_in - 1]};
-    return qn_apply(s, QN_PRIM_ATTEND_GRAD, &a->params, a->params.attend.has_sinks ? 8 : 7, in, NULL,
-                    QN_DTYPE_F32);
+    qn_array *in[9] = {a->in[0], a->in[1], a->in[2], a->in[3], a->in[4], a, g};
+    int n = 7;
+    for (int i = 5; i < a->n_in; i++) in[n++] = a->in[i]; /* sinks, chosen */
+    return qn_apply(s, QN_PRIM_ATTEND_GRAD, &a->params, n, in, NULL, QN_DTYPE_F32);
 }
 
 /* Of rows [R, k] that all their choices read: summed over these. */
@@ -415,6 +416,7 @@ static qn_array *gradient_CROSS_ENTROPY(qn_scope *s, qn_array *a, int i, qn_arra
 #define gradient_ROPE_TABLE QN_NONE("positions are integers, and frequencies are constants of a model")
 #define gradient_TOP_K QN_NONE("it gives indices")
 #define gradient_ATTEND_GRAD QN_NONE("attention is differentiated once")
+#define gradient_INDEX_BLOCKS QN_NONE("it gives indices")
 #define gradient_CROSS_ENTROPY_GRAD QN_BY_FALLBACK
 #define gradient_LORA QN_NONE("it is for adapters in use; training states the two products")
 #define gradient_EXPERTS_LORA QN_NONE("it is for adapters in use; training states the two products")

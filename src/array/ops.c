@@ -90,15 +90,34 @@ qn_array *qn_rope(qn_scope *s, qn_array *x, qn_array *table, int interleaved)
     return qn_apply(s, QN_PRIM_ROPE, &p, 2, (qn_array *[]){x, table}, NULL, QN_DTYPE_F32);
 }
 
-qn_array *qn_attend(qn_scope *s, const qn_params_attend *attend, qn_array *q, qn_array *k, qn_array *v,
+qn_array *qn_attend(qn_scope *s, const qn_params_attend *p, qn_array *q, qn_array *k, qn_array *v,
                     qn_array *positions, qn_array *row_begin, qn_array *blocks, qn_array *sinks)
 {
+    return qn_attend_chosen(s, p, q, k, v, positions, row_begin, blocks, sinks, NULL);
+}
+
+qn_array *qn_attend_chosen(qn_scope *s, const qn_params_attend *attend, qn_array *q, qn_array *k, qn_array *v,
+                           qn_array *positions, qn_array *row_begin, qn_array *blocks, qn_array *sinks,
+                           qn_array *chosen)
+{
     qn_params p = {.attend = *attend};
-    qn_array *in[7] = {q, k, v, positions, row_begin};
+    qn_array *in[8] = {q, k, v, positions, row_begin};
     int n = 5;
     if (attend->state) in[n++] = blocks;
     if (attend->has_sinks) in[n++] = sinks;
+    if (attend->block) in[n++] = chosen;
     return qn_apply(s, QN_PRIM_ATTEND, &p, n, in, NULL, QN_DTYPE_F32);
+}
+
+qn_array *qn_index_blocks(qn_scope *s, const qn_params_index *index, qn_array *q, qn_array *k,
+                          qn_array *positions, qn_array *row_begin, qn_array *blocks, qn_array *weights)
+{
+    qn_params p = {.index = *index};
+    qn_array *in[6] = {q, k, positions, row_begin};
+    int n = 4;
+    if (index->state) in[n++] = blocks;
+    if (index->has_weights) in[n++] = weights;
+    return qn_apply(s, QN_PRIM_INDEX_BLOCKS, &p, n, in, NULL, QN_DTYPE_I32);
 }
 
 qn_array *qn_head_loss(qn_scope *s, qn_array *rows, qn_array *head, qn_array *targets, float scale,

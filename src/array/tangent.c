@@ -129,6 +129,7 @@ static qn_array *experts(qn_scope *s, qn_array *a, qn_array *const *t)
 #define tangent_TOP_K QN_NONE("it gives indices")
 #define tangent_ATTEND QN_NONE("rows are ragged by data; attention in smaller primitives has one")
 #define tangent_ATTEND_GRAD QN_NONE("attention is differentiated once")
+#define tangent_INDEX_BLOCKS QN_NONE("it gives indices")
 #define tangent_CROSS_ENTROPY QN_BY_FALLBACK
 #define tangent_CROSS_ENTROPY_GRAD QN_BY_FALLBACK
 #define tangent_LORA QN_NONE("it is for adapters in use; training states the two products")

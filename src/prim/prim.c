@@ -439,8 +439,8 @@ static int is_index(const qn_prim_call *c, int i, int n_dims)
 static qn_status rule_ATTEND(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
     const qn_params_attend *p = &c->params->attend;
-    int want = 5 + (p->state != NULL) + (p->has_sinks != 0);
-    ARITY(want);
+    const int plain = 5 + (p->state != NULL), sinks = plain, chosen = plain + (p->has_sinks != 0);
+    ARITY(chosen + (p->block != 0));
     const qn_shape *q = c->shape[0], *k = c->shape[1], *v = c->shape[2];
     NEED(is_float(c->dtype[0]) && is_float(c->dtype[1]) && is_float(c->dtype[2]) && q->n == 3 && k->n == 3 &&
              v->n == 3 && same_rows(q, k) && same_rows(q, v) && q->dim[2] == k->dim[2] &&
@@ -453,7 +453,12 @@ static qn_status rule_ATTEND(const qn_prim_call *c, qn_shape *shape, qn_dtype *d
     NEED(p->chunk >= 0 && (!p->whole || p->chunk == 0), "cannot both have chunks and see whole sequences");
     if (p->state) NEED(is_index(c, 5, 2), "takes a block table [S, blocks]");
     if (p->has_sinks)
-        NEED(is_float(c->dtype[want - 1]) && c->shape[want - 1]->dim[0] == q->dim[1], "takes sinks [heads]");
+        NEED(is_float(c->dtype[sinks]) && c->shape[sinks]->dim[0] == q->dim[1], "takes sinks [heads]");
+    if (p->block) {
+        NEED(p->block > 0 && !p->whole && !p->chunk,
+             "over chosen blocks cannot have chunks or see whole sequences");
+        NEED(is_index(c, chosen, 2) && same_rows(q, c->shape[chosen]), "takes chosen blocks [R, top]");
+    }
     *shape = *q;
     shape->dim[2] = v->dim[2];
     *dtype = QN_DTYPE_F32;
@@ -462,11 +467,36 @@ static qn_status rule_ATTEND(const qn_prim_call *c, qn_shape *shape, qn_dtype *d
 
 static qn_status rule_ATTEND_GRAD(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
 {
-    ARITY(7 + (c->params->attend.has_sinks != 0)); /* q, k, v, positions, row_begin, out, d_out, sinks */
+    /* q, k, v, positions, row_begin, out, d_out, sinks, chosen */
+    ARITY(7 + (c->params->attend.has_sinks != 0) + (c->params->attend.block != 0));
     *shape = *c->shape[0];
     shape->n = 2;
     shape->dim[1] = qn_shape_row(c->shape[0]) + qn_shape_row(c->shape[1]) + qn_shape_row(c->shape[2]);
     *dtype = QN_DTYPE_F32;
+    return QN_OK;
+}
+
+static qn_status rule_INDEX_BLOCKS(const qn_prim_call *c, qn_shape *shape, qn_dtype *dtype)
+{
+    const qn_params_index *p = &c->params->index;
+    const int weights = 4 + (p->state != NULL);
+    ARITY(weights + (p->has_weights != 0));
+    const qn_shape *q = c->shape[0], *k = c->shape[1];
+    NEED(is_float(c->dtype[0]) && is_float(c->dtype[1]) && q->n == 3 && k->n == 2 && same_rows(q, k) &&
+             q->dim[1] > 0 && q->dim[2] == k->dim[1] && k->dim[1] > 0,
+         "takes q [R, heads, d], k [R, d]");
+    NEED(is_index(c, 2, 1) && same_rows(q, c->shape[2]) && is_index(c, 3, 1),
+         "takes positions [R] and row_begin [S + 1]");
+    NEED(p->block > 0 && p->top > 0 && p->window >= 0, "takes a size of blocks and a number of them");
+    if (p->state) NEED(is_index(c, 4, 2), "takes a block table [S, blocks]");
+    if (p->has_weights)
+        NEED(is_float(c->dtype[weights]) && c->shape[weights]->n == 2 && same_rows(q, c->shape[weights]) &&
+                 c->shape[weights]->dim[1] == q->dim[1],
+             "takes weights [R, heads]");
+    *shape = *q;
+    shape->n = 2;
+    shape->dim[1] = p->top;
+    *dtype = QN_DTYPE_I32;
     return QN_OK;
 }
 

@@ -28,7 +28,12 @@ struct qn_state;
  * max_blocks] i32 (with a state only: first the number of pages that lie before the table, a multiple of 8 so
  * that groups of 256 positions stay where they are, then page ids), sinks [n_heads] (if has_sinks). A
  * state may say that values are parts of keys: then v must be the first v_dim dimensions of k. Output
- * [R, n_heads, v_dim]. */
+ * [R, n_heads, v_dim].
+ *
+ * Over chosen blocks (block > 0): chosen [R, top] i32, the last input, has numbers of blocks of so many positions from
+ * the first of the sequence on (in the ragged form, from its first row), in rising order, -1 behind the last. A row at p
+ * sees the positions of these, as far as its window reaches, and unless no_tail those from its last whole block, of
+ * which p + 1 is a multiple, on. A row that sees nothing gives 0. Not with whole or chunk. */
 typedef struct {
     struct qn_state *state; /* NULL: ragged */
     int32_t layer;          /* within the state */
@@ -40,8 +45,25 @@ typedef struct {
     int64_t window; /* a row at p sees (p - window, p]; 0: no window */
     int64_t
         chunk; /* > 0: positions are chunks of so many, and a row sees nothing before its own; not with whole */
+    int64_t block;   /* > 0: positions of a block, and there is chosen */
+    int32_t no_tail; /* with block */
     float scale, softcap;
 } qn_params_attend;
+
+/* INDEX_BLOCKS: the blocks that ATTEND's chosen names. Inputs: q [R, heads, d], k [R, d], positions, row_begin and
+ * blocks as of ATTEND, weights [R, heads] (if has_weights). k of a block's last position is the block's key, and no
+ * other row of k is looked at. A row's candidates are the blocks that it sees as a whole, and whose first position
+ * lies in its window. Each scores sum over heads, in rising order, of weights[h] * relu(scale * q[h] . key); the top
+ * best are chosen, of equal ones the lower numbers. Output i32 [R, top], rising, -1 behind the last. With a state k is
+ * written into its pages first, which are of f32, with one key head of d and no values beside it; a row of k lies in
+ * them as it is. */
+typedef struct {
+    struct qn_state *state; /* NULL: ragged */
+    int32_t layer;
+    int32_t has_weights, top;
+    float scale;
+    int64_t block, window; /* window 0: none */
+} qn_params_index;
 
 /* Losses of rows of a model's head: logsumexp(z) - z[target] with z = scale * row . each row of the head, or
  * softcap * tanh(z / softcap) of that; logits are never held whole. Inputs: rows [L, k], head [V, k] (packed
@@ -195,6 +217,7 @@ typedef union {
         int32_t end; /* not negative */
     } hash_ids;
     qn_params_attend attend;
+    qn_params_index index;
     qn_params_cross_entropy cross_entropy;
     qn_params_recurrent recurrent;
     qn_params_lora lora;

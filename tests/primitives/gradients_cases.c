@@ -397,27 +397,46 @@ static qn_array *make_SCATTER_ALONG(qn_gradient_case *c)
 
 /* ---- sequences ---------------------------------------------------------------------------------------- */
 
+/* Rising numbers of blocks, some of which rows do not see as a whole; -1 behind the last. */
+static qn_array *chosen_blocks(qn_gradient_case *c, int64_t rows, int64_t top)
+{
+    int32_t chosen[QN_CASE_ELEMENTS];
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0, at = 0; i < top && r * top + i < QN_CASE_ELEMENTS; i++) {
+            at += qn_case_roll(c, 2);
+            chosen[r * top + i] = i && qn_case_roll(c, 4) == 0 ? -1 : (int32_t)(at++);
+        }
+    return qn_case_whole(c, chosen, 2, (int64_t[]){rows, top});
+}
+
 static qn_array *make_ATTEND(qn_gradient_case *c)
 {
-    qn_array *row_begin, *positions, *in[6];
+    qn_array *row_begin, *positions, *in[7];
     const int64_t rows = qn_case_ragged(c, &row_begin, &positions), kv = 1 + qn_case_roll(c, 2),
-                  dim = qn_case_size(c);
+                  dim = qn_case_size(c), top = 1 + qn_case_roll(c, 2);
+    int n = 5;
     const int64_t heads = kv * (1 + qn_case_roll(c, 2));
     qn_params p = {.attend = {.scale = 0.7f,
                               .has_sinks = (int32_t)qn_case_roll(c, 2),
                               .whole = qn_case_roll(c, 3) == 0}};
     if (!p.attend.whole && qn_case_roll(c, 2)) p.attend.window = 1 + qn_case_roll(c, 3);
     if (!p.attend.whole && qn_case_roll(c, 2)) p.attend.chunk = 1 + qn_case_roll(c, 3);
+    if (!p.attend.whole && !p.attend.chunk && qn_case_roll(c, 2)) {
+        p.attend.block = 1 + qn_case_roll(c, 3);
+        p.attend.no_tail = (int32_t)qn_case_roll(c, 2);
+    }
     if (qn_case_roll(c, 2)) p.attend.softcap = 2;
     in[0] = qn_case_reals(c, QN_REAL_ANY, QN_DIMS(rows, heads, dim));
     in[1] = qn_case_reals(c, QN_REAL_ANY, QN_DIMS(rows, kv, dim));
     in[2] = qn_case_reals(c, QN_REAL_ANY, QN_DIMS(rows, kv, qn_case_size(c)));
     in[3] = positions;
     in[4] = row_begin;
-    if (p.attend.has_sinks) in[5] = qn_case_fixed(c, -1, 1, 1, &heads);
+    if (p.attend.has_sinks) in[n++] = qn_case_fixed(c, -1, 1, 1, &heads);
+    if (p.attend.block) in[n++] = chosen_blocks(c, rows, top);
     qn_case_say(c, " window %lld chunk %lld softcap %g whole %d sinks %d", (long long)p.attend.window,
                 (long long)p.attend.chunk, (double)p.attend.softcap, p.attend.whole, p.attend.has_sinks);
-    return qn_case_call(c, QN_PRIM_ATTEND, &p, p.attend.has_sinks ? 6 : 5, in);
+    qn_case_say(c, " block %lld no_tail %d", (long long)p.attend.block, p.attend.no_tail);
+    return qn_case_call(c, QN_PRIM_ATTEND, &p, n, in);
 }
 
 static qn_array *make_SHORT_CONV(qn_gradient_case *c)
@@ -581,6 +600,7 @@ static const qn_case_row rows[] = {
     {QN_PRIM_INPUT, QN_CASE_NOTHING, NULL},
     {QN_PRIM_FUSED, QN_CASE_NOTHING, NULL},
     {QN_PRIM_TOP_K, QN_CASE_NOTHING, NULL},
+    {QN_PRIM_INDEX_BLOCKS, QN_CASE_NOTHING, NULL},
     {QN_PRIM_COMPARE, QN_CASE_NOTHING, NULL},
     {QN_PRIM_ARG_MAX, QN_CASE_NOTHING, NULL},
     {QN_PRIM_ARG_SORT, QN_CASE_NOTHING, NULL},

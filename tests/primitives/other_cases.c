@@ -84,6 +84,24 @@ static qn_array *make_TOP_K(qn_gradient_case *c)
     return qn_case_call(c, QN_PRIM_TOP_K, &p, 1, &x);
 }
 
+static qn_array *make_INDEX_BLOCKS(qn_gradient_case *c)
+{
+    qn_array *row_begin, *positions, *in[5];
+    const int64_t rows = qn_case_ragged(c, &row_begin, &positions), heads = 1 + qn_case_roll(c, 3),
+                  dim = qn_case_size(c);
+    const qn_params p = {.index = {.has_weights = (int32_t)qn_case_roll(c, 2),
+                                   .top = 1 + (int32_t)qn_case_roll(c, 3),
+                                   .scale = 0.7f,
+                                   .block = 1 + qn_case_roll(c, 3),
+                                   .window = qn_case_roll(c, 2) ? 1 + qn_case_roll(c, 8) : 0}};
+    in[0] = qn_case_reals(c, QN_REAL_ANY, QN_DIMS(rows, heads, dim));
+    in[1] = qn_case_reals(c, QN_REAL_ANY, QN_DIMS(rows, dim));
+    in[2] = positions;
+    in[3] = row_begin;
+    if (p.index.has_weights) in[4] = qn_case_reals(c, QN_REAL_ANY, QN_DIMS(rows, heads));
+    return qn_case_call(c, QN_PRIM_INDEX_BLOCKS, &p, p.index.has_weights ? 5 : 4, in);
+}
+
 /* Some of the ids lie outside. */
 static qn_array *make_LAST_WRITER(qn_gradient_case *c)
 {
@@ -137,6 +155,7 @@ static qn_array *(*const make[QN_PRIM_COUNT])(qn_gradient_case *c) = {
     [QN_PRIM_TOP_K] = make_TOP_K,       [QN_PRIM_LAST_WRITER] = make_LAST_WRITER,
     [QN_PRIM_SCAN] = make_SCAN,         [QN_PRIM_RANDOM] = make_RANDOM,
     [QN_PRIM_HASH_IDS] = make_HASH_IDS,
+    [QN_PRIM_INDEX_BLOCKS] = make_INDEX_BLOCKS,
 };
 
 int qn_other_case_has(qn_prim prim)

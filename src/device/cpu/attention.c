@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "device/cpu/chosen.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/ragged.h"
 #include "prim/blocks.h"
@@ -182,6 +183,19 @@ static void attend_tile(const qn_cpu_run *run, const qn_cpu_step *s, qn_attend_a
         run->kernels->attend(a, t->n_rows, (kv_head + n_kv - whole) * shared, whole * shared, run->scratch);
 }
 
+static qn_attend_args arguments(const qn_cpu_step *s, const qn_kv_layout *kv)
+{
+    const qn_params_attend *p = &s->plan.params.attend;
+    const int64_t n_heads = s->plan.in[0].shape.dim[1];
+    return (qn_attend_args){.kv = *kv,
+                            .n_heads = n_heads,
+                            .q_stride = s->plan.in[0].stride[0],
+                            .out_stride = n_heads * kv->v_dim,
+                            .scale = p->scale,
+                            .softcap = p->softcap,
+                            .sinks = p->has_sinks ? (const float *)s->in[6] : NULL};
+}
+
 /* Sequences outside. Of one that has several tiles key heads come next and tiles inside, so that one head's
  * keys and values stay in cache while its tiles go by; a single tile takes its key heads together, which
  * reads pages as they lie. Each worker takes an equal share of the cost, which may begin and end inside of a
@@ -198,15 +212,9 @@ static void attend_pages(const qn_cpu_run *run, const qn_cpu_step *s)
     int64_t n_heads = s->plan.in[0].shape.dim[1], n_sequences = qn_cpu_sequences(&run->sizes, &s->plan.in[4]),
             cost = 0, total = 0,
             n_rows = rows_of_tile(run, row_begin, n_sequences, kv.kv_heads, n_heads / kv.kv_heads);
-    qn_attend_args a = {.kv = kv,
-                        .n_heads = n_heads,
-                        .q_stride = s->plan.in[0].stride[0],
-                        .out_stride = n_heads * kv.v_dim,
-                        .window = p->window,
-                        .chunk = p->chunk,
-                        .scale = p->scale,
-                        .softcap = p->softcap,
-                        .sinks = p->has_sinks ? (const float *)s->in[6] : NULL};
+    qn_attend_args a = arguments(s, &kv);
+    a.window = p->window;
+    a.chunk = p->chunk;
     for (int64_t i = 0; i < n_sequences; i++) {
         for (int64_t r = row_begin[i]; r < row_begin[i + 1];) {
             tile_of_rows t = tile_at(s, i, r, n_rows);
@@ -231,6 +239,34 @@ static void attend_pages(const qn_cpu_run *run, const qn_cpu_step *s)
             }
         }
     }
+}
+
+/* ---- over chosen blocks of pages ----------------------------------------------------------------------- */
+
+static void place_row(const void *of, int64_t row, const int32_t **blocks, int64_t *position, int64_t *before)
+{
+    const qn_cpu_step *s = of;
+    const int32_t *row_begin = (const int32_t *)s->in[4], *table = (const int32_t *)s->in[5];
+    while (row_begin[1] <= row) {
+        row_begin++;
+        table += s->plan.in[5].stride[0];
+    }
+    *blocks = table + 1;
+    *position = ((const int32_t *)s->in[3])[row];
+    *before = qn_blocks_before(table[0]) * QN_PAGE_TOKENS;
+}
+
+static void attend_chosen(const qn_cpu_run *run, const qn_cpu_step *s)
+{
+    const qn_params_attend *p = &s->plan.params.attend;
+    const qn_kv_layout kv = qn_cpu_state_pages(p->state, p->layer);
+    const qn_cpu_rows_at rows = {.n_rows = qn_cpu_rows(run, &s->plan.out), .place = place_row, .of = s};
+    qn_attend_args a = arguments(s, &kv);
+    if (!p->is_written) {
+        write_rows(run, s, &kv);
+        qn_pool_barrier(run->pool);
+    }
+    qn_cpu_attend_chosen(run, s, &a, s->plan.n_in - 1, &rows);
 }
 
 /* ---- a row that is cut by key heads ------------------------------------------------------------------- */
@@ -263,7 +299,8 @@ static int cuts_by_heads(const qn_cpu_step *s, int64_t kv_heads)
 int qn_cpu_attend_cuts(const qn_cpu_step *s, int n)
 {
     const qn_cpu_step *a = s + n;
-    if (a->plan.prim != QN_PRIM_ATTEND || !a->plan.params.attend.state) return 0;
+    const qn_params_attend *p = &a->plan.params.attend;
+    if (a->plan.prim != QN_PRIM_ATTEND || !p->state || p->block) return 0;
     const memory result = row_at(a->out, &a->plan.out);
     for (int i = 0; i <= n; i++) {
         const memory made = row_at(s[i].out, &s[i].plan.out);
@@ -289,10 +326,12 @@ int64_t qn_cpu_attend_cut(const qn_cpu_run *run, const qn_cpu_step *s)
 
 static void attend_run(const qn_cpu_run *run, const qn_cpu_step *s)
 {
-    if (s->plan.params.attend.state)
-        attend_pages(run, s);
-    else
+    if (!s->plan.params.attend.state)
         qn_cpu_attend_ragged(run, s);
+    else if (s->plan.params.attend.block)
+        attend_chosen(run, s);
+    else
+        attend_pages(run, s);
 }
 
 static qn_status attend_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *step, size_t *scratch_bytes,
@@ -313,6 +352,8 @@ static qn_status attend_prepare(qn_cpu *d, const qn_plan *plan, qn_cpu_step *ste
                                   qn_attend_part_bytes(state->spec.dtype, v->shape.dim[2], step->split_pairs);
     }
     if (*scratch_bytes < need) *scratch_bytes = need;
+    if (state && step->plan.params.attend.block)
+        qn_cpu_chosen_prepare(step, step->plan.in[5].shape.dim[1] - 1, scratch_bytes);
     return QN_OK;
 }
 

@@ -5,13 +5,18 @@
  * over rows (dk, dv) have one order; those over positions rise. */
 #include "device/cpu/cpu.h"
 
+#include <math.h>
 #include <string.h>
+
+#include "prim/chosen.h"
 
 enum { TILE_ROWS = 64 };
 
 typedef struct {
     const qn_cpu_run *run;
     const float *q, *k, *v, *sinks;
+    const int32_t *chosen; /* [R][top]; NULL: rows see all */
+    int64_t top, chosen_stride;
     int64_t q_stride, k_stride, v_stride, heads, shared, dim, v_dim;
     const int32_t *positions, *row_begin;
     int64_t n_sequences;
@@ -32,15 +37,20 @@ static int64_t row_elements(const qn_operand *q, const qn_sizes *sizes)
     return qn_shape_dim(&q->shape, 0, sizes) + 1; /* and a sink */
 }
 
-/* sinks: which input they are, where there are any. */
-static ragged ragged_of(const qn_cpu_run *run, const qn_cpu_step *s, int sinks)
+/* extra: which input sinks are, where there are any, and behind them chosen. */
+static ragged ragged_of(const qn_cpu_run *run, const qn_cpu_step *s, int extra)
 {
+    const qn_params_attend *p = &s->plan.params.attend;
+    const int chosen = extra + (p->has_sinks != 0);
     const qn_operand *q = &s->plan.in[0], *k = &s->plan.in[1], *v = &s->plan.in[2];
     ragged a = {.run = run,
                 .q = (const float *)s->in[0],
                 .k = (const float *)s->in[1],
                 .v = (const float *)s->in[2],
-                .sinks = s->plan.params.attend.has_sinks ? (const float *)s->in[sinks] : NULL,
+                .sinks = p->has_sinks ? (const float *)s->in[extra] : NULL,
+                .chosen = p->block ? (const int32_t *)s->in[chosen] : NULL,
+                .top = p->block ? s->plan.in[chosen].shape.dim[1] : 0,
+                .chosen_stride = p->block ? s->plan.in[chosen].stride[0] : 0,
                 .q_stride = q->stride[0],
                 .k_stride = k->stride[0],
                 .v_stride = v->stride[0],
@@ -51,7 +61,7 @@ static ragged ragged_of(const qn_cpu_run *run, const qn_cpu_step *s, int sinks)
                 .positions = (const int32_t *)s->in[3],
                 .row_begin = (const int32_t *)s->in[4],
                 .n_sequences = qn_cpu_sequences(&run->sizes, &s->plan.in[4]),
-                .p = &s->plan.params.attend,
+                .p = p,
                 .row = row_elements(q, &run->sizes),
                 .scores = (float *)(void *)run->scratch};
     a.slopes = a.scores + TILE_ROWS * a.row;
@@ -94,6 +104,24 @@ static void against(const ragged *a, const tile *t, const float *x, int64_t x_st
                               y_stride, t->high - t->low, dim, 0, t->n, 0);
 }
 
+/* Of scores of row r with what lies in [from, to) of the tile's: -inf where it does not see it. 0: it sees nothing. */
+static int hide(const ragged *a, const tile *t, int64_t r, int64_t from, int64_t to, float *all)
+{
+    qn_chosen_runs runs = {.chosen = a->chosen + r * a->chosen_stride,
+                           .top = a->top,
+                           .block = a->p->block,
+                           .first = t->low + from - t->begin,
+                           .position = r - t->begin,
+                           .no_tail = a->p->no_tail};
+    int64_t begin, end, at = from;
+    while (qn_chosen_next(&runs, &begin, &end)) {
+        for (; at < begin + t->begin - t->low; at++) all[at] = -INFINITY;
+        at = end + t->begin - t->low;
+    }
+    for (; at < to; at++) all[at] = -INFINITY;
+    return runs.end > 0;
+}
+
 /* Probabilities into scores, 0 where a row does not look; tanh under a cap into tangents, for gradients. */
 static void probabilities(const ragged *a, const tile *t, int64_t h, int with_tangents)
 {
@@ -112,8 +140,12 @@ static void probabilities(const ragged *a, const tile *t, int64_t h, int with_ta
             if (with_tangents) memcpy(a->tangents + i * a->row + from, x, (size_t)n * sizeof *x);
             k->ew[QN_EW_MUL](x, x, 1, &cap, 0, n);
         }
+        const int sees = !a->chosen || hide(a, t, t->row + i, from, to, all);
         if (a->sinks) x[n] = a->sinks[h]; /* one more logit that takes its share and reads no value */
-        k->softmax(x, x, n + (a->sinks != NULL));
+        if (sees)
+            k->softmax(x, x, n + (a->sinks != NULL));
+        else
+            memset(x, 0, (size_t)n * sizeof *x);
         memset(all, 0, (size_t)from * sizeof *all);
         memset(all + to, 0, (size_t)(t->high - t->low - to) * sizeof *all);
     }

@@ -73,6 +73,7 @@ struct qn_cpu_step {
     /* attention over pages: the most pairs of row and head that workers share, what they leave each other */
     int64_t split_pairs;
     size_t split_bytes;
+    int64_t most_pages; /* over chosen blocks: of a row */
 };
 
 /* What a primitive of this device is made of. */

@@ -4,6 +4,8 @@
  * over pages go through them. So a row gets the bits that it gets in an engine that keeps f32. */
 #include "device/cpu/ragged.h"
 
+#include "device/cpu/chosen.h"
+
 /* The shared area: numbers of all pages, then the pages. */
 typedef struct {
     int64_t n_pages;
@@ -71,6 +73,23 @@ static int64_t tiles_of(const int32_t *row_begin, int64_t sequence)
     return (row_begin[sequence + 1] - row_begin[sequence] + QN_ATTN_ROWS - 1) / QN_ATTN_ROWS;
 }
 
+/* The step and the numbers of its pages, for place_row. */
+typedef struct {
+    const qn_cpu_step *s;
+    const int32_t *numbers;
+} numbered;
+
+static void place_row(const void *of, int64_t row, const int32_t **blocks, int64_t *position, int64_t *before)
+{
+    const numbered *n = of;
+    const int32_t *row_begin = (const int32_t *)n->s->in[4];
+    int64_t sequence = 0, pages = 0;
+    for (; row_begin[sequence + 1] <= row; sequence++) pages += pages_of(row_begin, sequence);
+    *blocks = n->numbers + pages;
+    *position = row - row_begin[sequence];
+    *before = 0;
+}
+
 /* Workers claim tiles of one key head. */
 static void attend_all(const qn_cpu_run *run, const qn_cpu_step *s, const qn_kv_layout *kv,
                        const int32_t *numbers)
@@ -88,6 +107,13 @@ static void attend_all(const qn_cpu_run *run, const qn_cpu_step *s, const qn_kv_
                         .softcap = p->softcap,
                         .sinks = p->has_sinks ? (const float *)s->in[5] : NULL};
     int64_t total = 0, begin, end;
+    if (p->block) {
+        const numbered of = {s, numbers};
+        const qn_cpu_rows_at rows = {.n_rows = row_begin[n_sequences], .place = place_row, .of = &of};
+        a.window = 0;
+        qn_cpu_attend_chosen(run, s, &a, s->plan.n_in - 1, &rows);
+        return;
+    }
     for (int64_t i = 0; i < n_sequences; i++) total += tiles_of(row_begin, i);
     while (qn_cpu_claim(run, total * kv->kv_heads, &begin, &end)) {
         int64_t sequence = 0, tiles = 0, pages = 0; /* of the sequences before */
@@ -121,12 +147,12 @@ void qn_cpu_attend_ragged(const qn_cpu_run *run, const qn_cpu_step *s)
     qn_pool_barrier(run->pool); /* nor may others write there meanwhile */
 }
 
-void qn_cpu_ragged_prepare(const qn_plan *plan, const qn_cpu_step *s, size_t *scratch_bytes,
-                           size_t *shared_bytes)
+void qn_cpu_ragged_prepare(const qn_plan *plan, qn_cpu_step *s, size_t *scratch_bytes, size_t *shared_bytes)
 {
     const qn_kv_layout kv = layout_of(s);
     const size_t own = qn_attend_scratch_bytes(kv.dtype, kv.head_dim, kv.v_dim),
                  shared = place(s, &plan->max).size;
     if (*scratch_bytes < own) *scratch_bytes = own;
     if (*shared_bytes < shared) *shared_bytes = shared;
+    if (s->plan.params.attend.block) qn_cpu_chosen_prepare(s, place(s, &plan->max).n_pages, scratch_bytes);
 }

@@ -181,8 +181,20 @@ static std::vector<batch> batches_of_rows(const std::vector<int32_t> &row_begin,
                       [&](const batch &b) { return b.n * b.n_rows * b.n_rows * heads <= SCORES_MAX; });
 }
 
+/* Chosen blocks. */
+static void refuse_chosen(const call &c)
+{
+    if (c.p().attend.block) throw failure(QN_E_UNSUPPORTED, "attention over chosen blocks");
+}
+
+mx::array prim_INDEX_BLOCKS(const call &c)
+{
+    throw failure(QN_E_UNSUPPORTED, "choosing blocks for attention");
+}
+
 mx::array prim_ATTEND(const call &c)
 {
+    refuse_chosen(c);
     const int64_t heads = c.in(0).shape(1);
     if (c.step.state) return attend_pages(c);
     std::vector<mx::array> parts;
@@ -255,6 +267,7 @@ static mx::array grad_batch(const call &c, const batch &b)
 
 mx::array prim_ATTEND_GRAD(const call &c)
 {
+    refuse_chosen(c);
     std::vector<mx::array> parts;
     for (const batch &b : batches_of_rows(c.ints(4), c.in(0).shape(1))) parts.push_back(grad_batch(c, b));
     return joined(c, std::move(parts));

@@ -95,8 +95,11 @@ typedef struct {
     int64_t chunk_at; /* of position 0 in its chunk */
     int64_t seen;     /* > 0: every row sees [0, seen) instead; with a window (p - window, p + window) of it;
                       < 0: [0, -seen), with a window (p - window, -seen) */
-    float scale;      /* scores = scale * q.k */
-    float softcap;    /* 0: none; else scores = softcap * tanh(scores / softcap) */
+    const float
+        *hidden;   /* NULL, or of each position 0, or -1 where no row sees it; of a single row, whose page at
+                            each position it sees some of; not with attend_part */
+    float scale;   /* scores = scale * q.k */
+    float softcap; /* 0: none; else scores = softcap * tanh(scores / softcap) */
     const float *sinks; /* [n_heads] extra logit per head that takes part in the softmax, or NULL */
 } qn_attend_args;
 

@@ -226,6 +226,8 @@ static qn_cuda_attention over_pages(const qn_cuda_step *s)
 
 static qn_status launch(qn_cuda_context *c, const qn_cuda_step *s)
 {
+    if (s->params->attend.block)
+        return qn_cuda_fail(QN_E_UNSUPPORTED, "device cuda does not attend over chosen blocks yet");
     if (!s->state.base) return qn_cuda_attend_ragged(c, s);
     qn_cuda_attention a = over_pages(s);
     if (!a.past || !a.n_sequences) return QN_OK;

@@ -380,6 +380,8 @@ static gradient gradient_of(const qn_cuda_step *s)
 
 static qn_status launch(qn_cuda_context *c, const qn_cuda_step *s)
 {
+    if (s->params->attend.block)
+        return qn_cuda_fail(QN_E_UNSUPPORTED, "device cuda does not attend over chosen blocks yet");
     const gradient a = gradient_of(s);
     if (!a.n_rows || a.n_sequences < 1) return QN_OK;
     const int64_t n_tiles = qn_most_tiles(a.n_rows, a.n_sequences, TILE);

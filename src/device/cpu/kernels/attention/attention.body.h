@@ -299,6 +299,13 @@ static inline void hide(float *x, int64_t lo, int64_t hi, int64_t from, int64_t 
     }
 }
 
+/* And where `hidden` says -1 of the position. */
+static inline void hide_some(float *x, const float *hidden, int64_t from, int64_t to)
+{
+    for (int64_t i = from; i < to; i += 16)
+        v_store(x + i, v_select(v_lt(v_load(hidden + i), v_set1(0)), v_set1(-INFINITY), v_load(x + i)));
+}
+
 static inline float largest_of(const float *x, int64_t from, int64_t to)
 {
     vf m = v_set1(-INFINITY);
@@ -442,6 +449,7 @@ static void tile_softmax(attend_state *s, attend_tile *t, int64_t begin, int64_t
         if (lo >= hi) lo = hi = g;
         if (lo < hi) t->seen |= 1u << i;
         hide(x, lo - g, hi - g, first, past);
+        if (s->a->hidden) hide_some(x, s->a->hidden + g, first, past);
         largest[i] = largest_of(x, first, past);
     }
     x -= t->n * QN_ATTN_SCORES;
