@@ -154,8 +154,7 @@ static qn_array *(*const make[QN_PRIM_COUNT])(qn_gradient_case *c) = {
     [QN_PRIM_ARG_MAX] = make_ARG_MAX,   [QN_PRIM_ARG_SORT] = make_ARG_SORT,
     [QN_PRIM_TOP_K] = make_TOP_K,       [QN_PRIM_LAST_WRITER] = make_LAST_WRITER,
     [QN_PRIM_SCAN] = make_SCAN,         [QN_PRIM_RANDOM] = make_RANDOM,
-    [QN_PRIM_HASH_IDS] = make_HASH_IDS,
-    [QN_PRIM_INDEX_BLOCKS] = make_INDEX_BLOCKS,
+    [QN_PRIM_HASH_IDS] = make_HASH_IDS, [QN_PRIM_INDEX_BLOCKS] = make_INDEX_BLOCKS,
 };
 
 int qn_other_case_has(qn_prim prim)

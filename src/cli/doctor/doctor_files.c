@@ -276,6 +276,8 @@ static double kv_bytes(const qn_model_config *c, int64_t n_tokens, double bytes)
         int64_t conv, rule;
         qn_layer_state_floats(c, i, &conv, &rule);
         total += sizeof(float) * (double)(conv + rule);
+        if (l->indexed && l->index_layer == i)
+            total += (double)n_tokens * (double)c->index.index_head_dim * sizeof(float);
         if (l->kv_layer != i || !qn_layer_attends(l)) continue;
         int64_t n = l->window && l->window < n_tokens ? l->window : n_tokens;
         int64_t dims = l->head_dim + (l->mixer == QN_MIXER_LATENT ? 0 : l->v_head_dim);

@@ -36,7 +36,7 @@ static qn_state_spec spec_of(const qn_engine *e, qn_part part, int group, int64_
                            .head_dim = g->head_dim,
                            .v_dim = g->v_head_dim,
                            .v_in_k = g->v_in_k,
-                           .dtype = e->info.kv_dtype};
+                           .dtype = g->of_index ? QN_DTYPE_F32 : e->info.kv_dtype};
 }
 
 static double page_bytes(const qn_state_spec *s)

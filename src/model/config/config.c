@@ -716,6 +716,7 @@ void qn_layer_state_floats(const qn_model_config *c, int64_t layer, int64_t *con
     const qn_layer_config *l = &c->layers[layer];
     const qn_delta_config *d = &c->delta;
     *conv = *rule = 0;
+    if (l->indexed && l->index_layer == layer) *conv = (c->index.index_kpool - 1) * qn_index_channels(c);
     if (l->mixer == QN_MIXER_SHORT_CONV) *conv = (c->short_conv.conv_L_cache - 1) * c->hidden_size;
     if (qn_layer_has_state_space(l)) {
         const qn_state_space_config *s = &c->state_space;

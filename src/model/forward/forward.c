@@ -60,7 +60,7 @@ static qn_array *mixed(qn_scope *s, const qn_forward *f, qn_array *x, const qn_b
     case QN_MIXER_STATE_SPACE:
         return qn_block_state_space(s, f, x, i);
     case QN_MIXER_LATENT:
-        return qn_block_latent_attention(s, f, x, at, i);
+        return qn_block_latent_attention(s, f, x, at, &all->kv[f->groups->group_of[i]], i);
     case QN_MIXER_CHANNEL_DELTA:
         return qn_block_channel_delta(s, f, x, i);
     case QN_MIXER_DELTA:
@@ -108,64 +108,6 @@ static qn_array *layer(qn_scope *s, const qn_forward *f, qn_array *x, common *al
     return scale ? qn_mul(s, x, scale) : x;
 }
 
-/* 1 for cosine and sine of the pairs that turn by position k, where sections take turns; else 0. */
-static qn_array *turns_of(qn_scope *s, const qn_rope_config *r, int k)
-{
-    const int64_t half = r->rotary_dim / 2, both = 2 * half;
-    float *mask = qn_alloc_array((size_t)both, sizeof *mask);
-    if (!mask) return qn_scope_fail(s, QN_E_NOMEM);
-    for (int64_t i = 0; i < half; i++) {
-        int own = (int)(i % QN_ROPE_SECTIONS);
-        if (i >= QN_ROPE_SECTIONS * r->mrope_section[own]) own = 0;
-        mask[i] = mask[half + i] = own == k ? 1.0f : 0.0f;
-    }
-    qn_array *a = qn_from_data(s, QN_DTYPE_F32, 1, &both, mask);
-    qn_free(mask);
-    return a;
-}
-
-/* All pairs by each position, and each pair's own: times 1 and plus 0 is exact. */
-static qn_array *turned_table(qn_scope *s, const qn_forward *f, const qn_rope_config *r,
-                              qn_array *frequencies)
-{
-    qn_array *sum = NULL;
-    for (int k = 0; k < QN_ROPE_SECTIONS; k++) {
-        qn_array *table = qn_rope_table(s, f->rope_positions[k], frequencies, r->attention_factor);
-        table = qn_mul(s, table, turns_of(s, r, k));
-        sum = sum ? qn_add(s, sum, table) : table;
-    }
-    return sum;
-}
-
-/* The table of a set whose pairs may turn by three positions. */
-static qn_array *table_of(qn_scope *s, const qn_forward *f, const qn_rope_config *r, qn_array *frequencies)
-{
-    qn_rope_section sections[QN_ROPE_SECTIONS];
-    if (!r->mrope_section[0]) return qn_rope_table(s, f->positions, frequencies, r->attention_factor);
-    if (r->mrope_interleaved) return turned_table(s, f, r, frequencies);
-    int64_t first = 0;
-    for (int k = 0; k < QN_ROPE_SECTIONS; k++) {
-        sections[k] =
-            (qn_rope_section){f->rope_positions[k], qn_slice_last(s, frequencies, first, r->mrope_section[k]),
-                              r->mrope_section[k]};
-        first += r->mrope_section[k];
-    }
-    return qn_block_rope_table(s, QN_ROPE_SECTIONS, sections, r->attention_factor);
-}
-
-/* Cosines and sines of a rope set for all rows. Where sequences have one of two sets of frequencies by their
- * length both are computed, and each row takes its own: times 1 and plus 0 is exact. */
-static qn_array *rope_table(qn_scope *s, const qn_forward *f, int i)
-{
-    const qn_rope_config *r = &f->config->rope[i];
-    qn_array *longer = qn_parameters_rope(f->parameters, i, 1);
-    qn_array *table = table_of(s, f, r, qn_parameters_rope(f->parameters, i, 0));
-    if (!longer || !f->is_long) return table;
-    longer = table_of(s, f, r, longer);
-    qn_array *is_short = qn_sub(s, qn_scalar(s, 1), f->is_long);
-    return qn_add(s, qn_mul(s, table, is_short), qn_mul(s, longer, f->is_long));
-}
-
 /* What the positions of rows multiply their queries by, [R, 1, 1]: config.h's query_scale_beta. */
 static qn_array *query_scale(qn_scope *s, const qn_forward *f)
 {
@@ -179,12 +121,12 @@ static qn_array *query_scale(qn_scope *s, const qn_forward *f)
     return qn_reshape_rows(s, p, 2, (int64_t[]){1, 1});
 }
 
-/* Later layers read keys and values that layer i made: what comes back from them joins what comes from the
+/* Later layers read keys and values, or the choice of blocks, that layer i made: what comes back from them joins what comes from the
  * layer itself, so it cannot be built anew for one of both. */
 static int gives_kv(const qn_model_config *c, int64_t i)
 {
     for (int64_t j = i + 1; j < c->num_hidden_layers; j++)
-        if (c->layers[j].kv_layer == i) return 1;
+        if (c->layers[j].kv_layer == i || (c->layers[j].indexed && c->layers[j].index_layer == i)) return 1;
     return 0;
 }
 
@@ -232,7 +174,7 @@ static common make_common(qn_scope *s, const qn_forward *f)
 {
     common all = {.layer_inputs = NULL};
     qn_scope_prefix(s, "%s", "");
-    for (int i = 0; i < f->config->n_rope; i++) all.table[i] = rope_table(s, f, i);
+    for (int i = 0; i < f->config->n_rope; i++) all.table[i] = qn_block_rope(s, f, i);
     all.query_scale = query_scale(s, f);
     return all;
 }

@@ -14,7 +14,8 @@ enum { QN_LAYER_GROUPS_MAX = 8 };
 typedef struct {
     int64_t window; /* 0: all positions are kept */
     int64_t num_key_value_heads, head_dim, v_head_dim;
-    int v_in_k;       /* 1: values are the first v_head_dim dimensions of the keys */
+    int v_in_k; /* 1: values are the first v_head_dim dimensions of the keys */
+    int of_index; /* 1: keys that an index chooses by: f32 whatever the type of others, so that it chooses alike */
     int64_t n_layers; /* that keep keys and values */
     int64_t n_below;  /* of these, those below the border */
 } qn_layer_group;
@@ -26,12 +27,16 @@ typedef struct {
     int64_t n_recurrent;       /* layers with a recurrent state */
     int64_t n_recurrent_below; /* of these, those below the border */
     int64_t rule_offset;       /* of each of them: floats of a slot before the state of its recurrence */
+    int64_t rule_floats;       /* of each of them: of that state at most */
     int64_t recurrent_floats;  /* of each of them in a slot: what the convolution keeps, then the state of the
                                      recurrence where it has one */
     int32_t *group_of, *index_of; /* [num_hidden_layers]: its group, and the place in its part of the group of
                                      the keys and values that it reads; -1 for a layer without */
     int32_t *recurrent_of; /* [num_hidden_layers]: its place among the recurrent ones of its part; -1 for
                                      others */
+    int index_group;       /* that of all keys of indexes; -1: there are none */
+    int32_t
+        *index_place; /* [num_hidden_layers]: of a layer with an index, the place in its part of that group */
 } qn_layer_groups;
 
 /* QN_E_UNSUPPORTED: more kinds of layers than groups. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/config/blocks/index_config.h"
 #include "model/weights/weight_experts.h"
 #include "model/weights/weight_roles.h"
 #include "quant/types.h"
@@ -15,7 +16,7 @@ struct qn_parameters {
     qn_array *of_model[QN_WEIGHT_MODEL_COUNT];
     qn_array *(*of_layer)[QN_WEIGHT_ROLE_COUNT]; /* [n_layers]; roles of the model stay NULL */
     qn_array *rope[QN_ROPE_SETS][2];
-    qn_array *heads;
+    qn_array *heads, *index_taps;
     qn_array **vision; /* [n_vision] */
     int64_t n_vision;
     qn_array *vision_rope;
@@ -226,6 +227,25 @@ static qn_status number_heads(qn_parameters *p, int64_t n)
     return qn_scope_status(p->scope);
 }
 
+/* What lies in the last dimension of a convolution's channels is laid out as blocks/index.c reads it. */
+static qn_status make_index_taps(qn_parameters *p, const qn_model_config *c)
+{
+    const int64_t taps = c->index.index_kpool, channels = qn_index_channels(c);
+    float *w = qn_calloc((size_t)(taps * channels), sizeof *w);
+    if (!w) return QN_E_NOMEM;
+    for (int64_t i = 0; i < channels; i++) {
+        if (c->index.pool == QN_INDEX_GATED)
+            w[i % taps * channels + i] = 1; /* of place i % taps */
+        else if (i >= c->index.index_head_dim)
+            w[i] = 1; /* of the block's first row */
+        else
+            for (int64_t t = 0; t < taps; t++) w[t * channels + i] = 1.0f / (float)taps;
+    }
+    p->index_taps = qn_from_data(p->scope, QN_DTYPE_F32, 2, (int64_t[]){taps, channels}, w);
+    qn_free(w);
+    return qn_scope_status(p->scope);
+}
+
 /* Frequencies of a quarter of a head's dimensions for rows, then those for columns. */
 static qn_status make_vision_rope(qn_parameters *p, const qn_vision_config *v)
 {
@@ -290,6 +310,7 @@ static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config
     }
     for (int64_t i = 0; i < p->n_layers && !p->heads; i++)
         if (c->layers[i].mixer == QN_MIXER_LATENT) QN_TRY(number_heads(p, c->num_attention_heads));
+    if (c->index.pool != QN_INDEX_NONE) QN_TRY(make_index_taps(p, c));
     return p->n_vision ? make_vision_rope(p, &c->vision) : QN_OK;
 }
 
@@ -409,6 +430,7 @@ qn_status qn_parameters_share(const qn_parameters *from, qn_device *device, qn_p
     for (int i = 0; i < QN_ROPE_SETS; i++)
         for (int j = 0; j < 2; j++) p->rope[i][j] = share(p, from->rope[i][j]);
     p->heads = share(p, from->heads);
+    p->index_taps = share(p, from->index_taps);
     for (int64_t i = 0; i < p->n_vision; i++) p->vision[i] = share(p, from->vision[i]);
     p->vision_rope = share(p, from->vision_rope);
     p->count = from->count;
@@ -437,6 +459,11 @@ void qn_parameters_free(qn_parameters *p)
 qn_array *qn_parameters_get(const qn_parameters *p, qn_weight_role role, int64_t layer)
 {
     return role < QN_WEIGHT_MODEL_COUNT ? p->of_model[role] : p->of_layer[layer][role];
+}
+
+qn_array *qn_parameters_index_taps(const qn_parameters *p)
+{
+    return p->index_taps;
 }
 
 qn_array *qn_parameters_heads(const qn_parameters *p)

@@ -45,6 +45,9 @@ void qn_parameters_free(qn_parameters *p);
 /* Borrowed; NULL when the model has no such tensor. Matrices are [out, in]. layer: 0 for roles of the whole
  * model. */
 qn_array *qn_parameters_get(const qn_parameters *p, qn_weight_role role, int64_t layer);
+/* Weights of the convolution that brings the rows of a block together, [index_kpool, qn_index_channels]; NULL where no
+ * layer is indexed. */
+qn_array *qn_parameters_index_taps(const qn_parameters *p);
 /* The numbers of heads, 0, 1, .., i32 [num_attention_heads]; NULL where no matrix is of one head alone. */
 qn_array *qn_parameters_heads(const qn_parameters *p);
 /* Inverse frequencies of rope set i, f32 [rotary_dim / 2]; is_long: those of long sequences, NULL where these

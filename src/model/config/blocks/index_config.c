@@ -105,3 +105,10 @@ qn_status qn_index_config_read(const qn_fields *f, const qn_family *family, qn_m
     x->no_tail = !tail;
     return read_layers(f, c);
 }
+
+int64_t qn_index_channels(const qn_model_config *c)
+{
+    const qn_index_config *x = &c->index;
+    if (x->pool == QN_INDEX_GATED) return 2 * x->index_head_dim * x->index_kpool;
+    return x->index_head_dim + (c->rope[0].mrope_section[0] ? QN_ROPE_SECTIONS : 0);
+}

@@ -9,4 +9,8 @@
  * another. */
 qn_status qn_index_config_read(const qn_fields *f, const qn_family *family, qn_model_config *c);
 
+/* Numbers of a row that a convolution carries on to the last row of the block: of a mean the key and the row's positions
+ * in pictures, where there are such; else the key and its weights, once for each place in the block. */
+int64_t qn_index_channels(const qn_model_config *c);
+
 #endif

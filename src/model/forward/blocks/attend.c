@@ -46,9 +46,10 @@ static qn_array *masked(qn_scope *s, qn_array *mask, const qn_params_attend *p, 
 }
 
 qn_array *qn_block_attend(qn_scope *s, const qn_forward *f, const qn_params_attend *p, int group, qn_array *q,
-                          qn_array *k, qn_array *v, qn_array *sinks)
+                          qn_array *k, qn_array *v, qn_array *sinks, qn_array *chosen)
 {
     qn_array *o = f->mask ? masked(s, f->mask, p, q, k, v, sinks)
-                          : qn_attend(s, p, q, k, v, f->positions, f->row_begin, f->blocks[group], sinks);
+                          : qn_attend_chosen(s, p, q, k, v, f->positions, f->row_begin, f->blocks[group],
+                                             sinks, chosen);
     return qn_label(s, o, "attend");
 }

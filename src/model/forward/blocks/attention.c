@@ -1,7 +1,6 @@
 #include "model/forward/blocks/blocks.h"
 
-/* The narrower of a layer's window and the context limit; 0: neither. */
-static int64_t window_of(const qn_forward *f, int64_t layer)
+int64_t qn_block_window(const qn_forward *f, int64_t layer)
 {
     int64_t window = f->config->layers[layer].window;
     if (f->config->encoder.both_ways) return window;
@@ -66,13 +65,14 @@ qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, cons
                           .layer = f->groups->index_of[layer],
                           .is_written = !has_own,
                           .whole = c->encoder.both_ways,
-                          .window = window_of(f, layer),
+                          .window = qn_block_window(f, layer),
                           .chunk = l->chunk,
                           .scale = c->attention_scale,
                           .softcap = c->attn_logit_softcapping,
                           .has_sinks = c->attention_sinks};
     qn_array *sinks = qn_forward_weight(f, QN_WEIGHT_SINKS, layer);
-    qn_array *o = qn_block_attend(s, f, &p, group, q, kv->k, kv->v, sinks);
+    qn_block_choose(s, f, x, x, at, kv, &p, layer);
+    qn_array *o = qn_block_attend(s, f, &p, group, q, kv->k, kv->v, sinks, kv->chosen);
     if (gate) o = qn_mul(s, o, qn_unary(s, QN_PRIM_SIGMOID, gate));
     if (c->attn_head_gate || c->attn_channel_gate) { /* a logit of each head, or of each of its channels */
         gate = qn_block_linear(s, f, x, QN_WEIGHT_HEAD_GATE, QN_WEIGHT_ROLE_COUNT, layer);

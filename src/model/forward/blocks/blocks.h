@@ -32,6 +32,8 @@ typedef struct {
 } qn_rope_section;
 enum { QN_ROPE_SECTIONS_MAX = 4 };
 qn_array *qn_block_rope_table(qn_scope *s, int n, const qn_rope_section *sections, float factor);
+/* Cosines and sines of rope set i of all rows, by f's positions. */
+qn_array *qn_block_rope(qn_scope *s, const qn_forward *f, int i);
 /* Keys and values that the last layer of a layer group made: what a layer reads that has none of its own. chosen:
  * likewise the blocks that its index chose. */
 typedef struct {
@@ -47,18 +49,25 @@ typedef struct {
 qn_array *qn_block_attention(qn_scope *s, const qn_forward *f, qn_array *x, const qn_block_positions *at,
                              qn_block_kv *kv, int64_t layer);
 /* What the heads of a layer gather: queries q [R, heads, head_dim] over keys k and values v of the rows, as p
- * says. group: the layer's. sinks: NULL if the model has none. */
+ * says. group: the layer's. sinks, chosen: NULL if p does not ask for them. */
 qn_array *qn_block_attend(qn_scope *s, const qn_forward *f, const qn_params_attend *p, int group, qn_array *q,
-                          qn_array *k, qn_array *v, qn_array *sinks);
+                          qn_array *k, qn_array *v, qn_array *sinks, qn_array *chosen);
+/* How many positions a row of a layer sees at most, itself among them: the narrower of its window and the context; 0:
+ * all. */
+int64_t qn_block_window(const qn_forward *f, int64_t layer);
+/* Into p what an indexed layer's attention is told, and into kv the choice, where the layer makes it. x, q and at: as of
+ * qn_block_index. Nothing for other layers. */
+void qn_block_choose(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *q, const qn_block_positions *at,
+                     qn_block_kv *kv, qn_params_attend *p, int64_t layer);
 /* The blocks that rows of a layer with an index of its own attend to, [R, index_topk / index_kpool] i32: rising
  * numbers, -1 behind the last where there are fewer. x [R, hidden_size]: what the layer reads. q: what its index
  * queries are made of, x itself or the latent of the layer's queries [R, q_lora_rank]. at: as of its attention. Keys of
  * the index go to pages of its own group, and the rows of a block that is not whole to the layer's slot. */
 qn_array *qn_block_index(qn_scope *s, const qn_forward *f, qn_array *x, qn_array *q,
                          const qn_block_positions *at, int64_t layer);
-/* Attention over latents: config.h's qn_latent_config. */
+/* Attention over latents: config.h's qn_latent_config. choice: only its chosen is looked at. */
 qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *x,
-                                    const qn_block_positions *at, int64_t layer);
+                                    const qn_block_positions *at, qn_block_kv *choice, int64_t layer);
 /* A recurrent primitive over inputs in[0..n), which become n + 3, with the layer's slot from how.offset floats on; or
  * n + 1, where every sequence starts from zero. */
 qn_array *qn_block_recurrent(qn_scope *s, const qn_forward *f, qn_prim prim, qn_params_recurrent how, int n,

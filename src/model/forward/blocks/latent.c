@@ -18,14 +18,16 @@ static qn_array *by_head(qn_scope *s, const qn_forward *f, qn_array *x, qn_weigh
     return qn_experts(s, x, qn_forward_weight(f, weight, layer), ids, NULL);
 }
 
-/* Queries of all heads [R, heads, qk_nope_head_dim + qk_rope_head_dim]. */
-static qn_array *queries(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer)
+/* Queries of all heads [R, heads, qk_nope_head_dim + qk_rope_head_dim]; *from: what they are made of. */
+static qn_array *queries(qn_scope *s, const qn_forward *f, qn_array *x, qn_array **from, int64_t layer)
 {
     const qn_latent_config *l = &f->config->latent;
     qn_array *q;
+    *from = x;
     if (l->q_lora_rank) {
         q = qn_block_linear(s, f, x, QN_WEIGHT_LATENT_Q_A, QN_WEIGHT_LATENT_Q_A_BIAS, layer);
         q = qn_rms_norm(s, q, qn_forward_weight(f, QN_WEIGHT_LATENT_Q_A_NORM, layer), l->norm_eps, 0);
+        *from = q;
         q = qn_block_linear(s, f, q, QN_WEIGHT_LATENT_Q_B, QN_WEIGHT_ROLE_COUNT, layer);
     } else {
         q = qn_block_linear(s, f, x, QN_WEIGHT_Q, QN_WEIGHT_ROLE_COUNT, layer);
@@ -47,13 +49,13 @@ static qn_array *with_turned(qn_scope *s, const qn_model_config *c, qn_array *la
 }
 
 qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *x,
-                                    const qn_block_positions *at, int64_t layer)
+                                    const qn_block_positions *at, qn_block_kv *choice, int64_t layer)
 {
     const qn_model_config *c = f->config;
     const qn_latent_config *l = &c->latent;
     const int64_t rank = l->kv_lora_rank, turned = l->qk_rope_head_dim;
     const int group = f->groups->group_of[layer];
-    qn_array *q = queries(s, f, x, layer);
+    qn_array *from, *q = queries(s, f, x, &from, layer);
     qn_array *q_turned = turned ? qn_slice_last(s, q, l->qk_nope_head_dim, turned) : NULL;
     q = by_head(s, f, qn_slice_last(s, q, 0, l->qk_nope_head_dim), QN_WEIGHT_LATENT_K_B, layer);
     if (turned && at->table) q_turned = qn_rope(s, q_turned, at->table, c->rope_interleaved);
@@ -71,7 +73,8 @@ qn_array *qn_block_latent_attention(qn_scope *s, const qn_forward *f, qn_array *
                           .layer = f->groups->index_of[layer],
                           .window = f->context_size,
                           .scale = c->attention_scale};
-    qn_array *o = qn_block_attend(s, f, &p, group, q, k, latent, NULL);
+    qn_block_choose(s, f, x, from, at, choice, &p, layer);
+    qn_array *o = qn_block_attend(s, f, &p, group, q, k, latent, NULL, choice->chosen);
     o = by_head(s, f, o, QN_WEIGHT_LATENT_V_B, layer);
     o = qn_reshape_rows(s, o, 1, (int64_t[]){c->num_attention_heads * l->v_head_dim});
     return qn_block_linear(s, f, o, QN_WEIGHT_O, QN_WEIGHT_O_BIAS, layer);
