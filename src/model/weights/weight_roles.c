@@ -478,7 +478,9 @@ int qn_weight_has_offset(qn_weight_role role)
                                            QN_WEIGHT_HYPER_FFN_NORM,
                                            QN_WEIGHT_NGRAM_KEY_NORM,
                                            QN_WEIGHT_NGRAM_QUERY_NORM,
-                                           QN_WEIGHT_NGRAM_CONV_NORM};
+                                           QN_WEIGHT_NGRAM_CONV_NORM,
+                                           QN_WEIGHT_INDEX_Q_NORM,
+                                           QN_WEIGHT_INDEX_K_NORM};
     for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)
         if (norms[i] == role) return 1;
     return 0;
