@@ -297,6 +297,29 @@ typedef struct {
     const char *kind, *architecture;
 } written;
 
+static void fill(writing *w, const written *k)
+{
+    char path[128];
+    *w = (writing){.f = qn_test_gguf_empty(), .architecture = k->architecture};
+    snprintf(path, sizeof path, "models/%s", k->kind);
+    qn_test_ok(qn_test_weights_open(qn_test_need_fixture(path), &w->from));
+    w->c = &w->from.config;
+    set_keys(w);
+    if (w->c->altup_num_inputs) set_streams(w);
+    for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++) add(w, (qn_weight_role)role, 0);
+    for (int64_t i = 0; i < w->c->num_hidden_layers; i++)
+        for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++)
+            add(w, (qn_weight_role)role, i);
+    qn_test_gguf_place(w->f);
+}
+
+static void empty(writing *w)
+{
+    qn_test_gguf_free(w->f);
+    for (int i = 0; i < w->n; i++) test_free(w->data[i]);
+    qn_test_weights_close(&w->from);
+}
+
 static void golden(void **state)
 {
     const written *k = *state;
@@ -305,17 +328,7 @@ static void golden(void **state)
     char path[128];
     double worst = 0;
     const char *folder = qn_test_scratch();
-    w = (writing){.f = qn_test_gguf_empty(), .architecture = k->architecture};
-    snprintf(path, sizeof path, "models/%s", k->kind);
-    qn_test_ok(qn_test_weights_open(qn_test_need_fixture(path), &w.from));
-    w.c = &w.from.config;
-    set_keys(&w);
-    if (w.c->altup_num_inputs) set_streams(&w);
-    for (int role = 0; role < QN_WEIGHT_MODEL_COUNT; role++) add(&w, (qn_weight_role)role, 0);
-    for (int64_t i = 0; i < w.c->num_hidden_layers; i++)
-        for (int role = QN_WEIGHT_MODEL_COUNT; role < QN_WEIGHT_ROLE_COUNT; role++)
-            add(&w, (qn_weight_role)role, i);
-    qn_test_gguf_place(w.f);
+    fill(&w, k);
     const char *file = qn_test_gguf_write(w.f, folder, "made.gguf");
     snprintf(path, sizeof path, "models/%s/expected.safetensors", k->kind);
     qn_test_ok(qn_safetensors_open(qn_test_need_fixture(path), &st));
@@ -327,10 +340,63 @@ static void golden(void **state)
     print_message("%s: logits %.1e\n", k->kind, worst);
     assert_true(worst <= qn_golden_tolerance(k->kind));
     qn_engine_close(e);
+    qn_test_weights_run_out(file);
     qn_safetensors_close(st);
-    qn_test_gguf_free(w.f);
-    for (int i = 0; i < w.n; i++) test_free(w.data[i]);
-    qn_test_weights_close(&w.from);
+    empty(&w);
+    qn_test_remove(folder);
+}
+
+/* Keys that are bent: the message has these words. */
+static void refuses(void **state)
+{
+    static const struct {
+        written of;
+        const char *key;
+        int n; /* of a list; 0: a number */
+        int32_t values[4];
+        const char *words;
+    } rows[] = {
+        {{"qwen3_5_vision", "qwen35"}, "ssm.group_count", 0, {0}, "qwen35.ssm.group_count"},
+        {{"qwen3_5_vision", "qwen35"},
+         "ssm.group_count",
+         0,
+         {3},
+         "is not a multiple of qwen35.ssm.group_count 3"},
+        {{"qwen3_5_vision", "qwen35"}, "ssm.inner_size", 0, {47}, "qwen35.ssm.inner_size is missing"},
+        {{"qwen3_5_vision", "qwen35"}, "ssm.inner_size", 0, {64}, "shape"},
+        {{"qwen3_5_vision", "qwen35"}, "rope.dimension_sections", 4, {2, 1, 1, 1}, "a fourth section (1)"},
+        {{"lfm2", "lfm2"},
+         "attention.head_count_kv",
+         4,
+         {0, 0, 2, 0},
+         "expected one for each of the 5 layers"},
+        {{"lfm2", "lfm2"}, "shortconv.l_cache", 0, {4}, "shortconv.conv.weight: shape"},
+        {{"granitemoehybrid", "granitehybrid"}, "ssm.time_step_rank", 0, {5}, "is not the inner width"},
+        {{"granitemoehybrid", "granitehybrid"},
+         "attention.head_count_kv",
+         4,
+         {0, 2, 0, 1},
+         "differs between layers"},
+        {{"lfm2", "clip"}, "vision.block_count", 0, {1}, "only the tower"},
+        {{"nemotron_h", "nemotron_h_moe"}, "moe_latent_size", 0, {8}, "experts over latents"},
+    };
+    const char *folder = qn_test_scratch();
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        static writing w;
+        qn_test_weights opened;
+        fill(&w, &rows[i].of);
+        if (rows[i].n)
+            qn_test_gguf_set_array(w.f, key_of(&w, rows[i].key), QN_GGUF_I32, (uint64_t)rows[i].n,
+                                   rows[i].values, (size_t)rows[i].n * sizeof *rows[i].values);
+        else
+            set(&w, rows[i].key, rows[i].values[0]);
+        const qn_status status = qn_test_weights_open(qn_test_gguf_write(w.f, folder, "bent.gguf"), &opened);
+        if (status == QN_OK || !strstr(qn_last_error(), rows[i].words))
+            fail_msg("%s %d: %s: %s", rows[i].key, rows[i].values[0], qn_status_name(status),
+                     qn_last_error());
+        empty(&w);
+    }
     qn_test_remove(folder);
 }
 
@@ -344,7 +410,7 @@ int main(void)
                               {"qwen3_5_vision", "qwen35"},
                               {"qwen3_5_moe_vision", "qwen35moe"}};
     enum { N = sizeof kinds / sizeof *kinds };
-    static struct CMUnitTest tests[N];
+    static struct CMUnitTest tests[N + 1] = {[N] = {"refuses", refuses, NULL, NULL, NULL}};
     for (int i = 0; i < N; i++) tests[i] = (struct CMUnitTest){kinds[i].kind, golden, NULL, NULL, &kinds[i]};
-    return _cmocka_run_group_tests("recurrent gguf", tests, N, NULL, NULL);
+    return _cmocka_run_group_tests("recurrent gguf", tests, N + 1, NULL, NULL);
 }

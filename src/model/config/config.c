@@ -138,6 +138,11 @@ static qn_status open_gguf(reader *r)
     const qn_gguf *g = qn_source_gguf(r->src);
     qn_gguf_string name;
     QN_TRY(qn_gguf_get_string(g, "general.architecture", &name));
+    if (name.length == 4 && memcmp(name.data, "clip", 4) == 0) /* llama.cpp's word */
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "%s: general.architecture is \"clip\": this file has only the tower that a model sees "
+                       "with, which is not read from GGUF: open the file of the model itself",
+                       qn_gguf_path(g));
     r->family = qn_family_by_gguf(name.data, name.length, &r->architecture);
     if (!r->family) {
         char text[65];
