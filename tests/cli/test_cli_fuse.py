@@ -39,6 +39,14 @@ def test_says_what_it_did(tmp_path):
     assert "not empty" in failure(1, *args)
 
 
+def test_says_that_a_tower_is_left_out(tmp_path):
+    base = fixture("families2/qwen3_vl")
+    got = call("fuse", base, "-o", str(tmp_path / "seen"))
+    assert got.returncode == 0 and b"tower" not in got.stderr
+    got = call("fuse", base, "-o", str(tmp_path / "m.gguf"))
+    assert got.returncode == 0 and b"the tower for pictures is not in the GGUF file" in got.stderr
+
+
 def test_adapters_with_scales_together(tmp_path):
     """An adapter by half and once more by half is the adapter; the same with a whole and its opposite is none."""
     base, adapter, ids = base_of("llama_qv"), fixture("lora/llama_qv"), [5, 17, 301, 44, 9]

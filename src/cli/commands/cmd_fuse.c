@@ -32,6 +32,7 @@ static const char check_text[] =
 typedef struct {
     int64_t n_tokens, n_same; /* positions, and those with the same best token */
     double kl;                /* mean, in nats, of the fused model's distribution from the other's */
+    int loses_images;         /* 1: the fused model takes no pictures, as the other did */
 } comparison;
 
 #define AT(field) offsetof(fuse_options, field)
@@ -74,6 +75,7 @@ typedef struct {
     int64_t n;
     float *logits; /* [CHECK_TOKENS_MAX, vocab_size] of the first model */
     int64_t vocab_size;
+    int takes_images;
     comparison *sums; /* NULL: the first model runs */
 } check;
 
@@ -124,6 +126,7 @@ static qn_status run_first(qn_model *model, check *c)
     QN_TRY(qn_model_encode(model, check_text, strlen(check_text), NULL, &c->ids, &c->n));
     if (c->n > CHECK_TOKENS_MAX) c->n = CHECK_TOKENS_MAX;
     c->vocab_size = info.vocab_size;
+    c->takes_images = info.takes_images;
     c->logits = qn_alloc_array((size_t)CHECK_TOKENS_MAX, (size_t)c->vocab_size * sizeof *c->logits);
     return c->logits ? QN_OK : QN_E_NOMEM;
 }
@@ -137,6 +140,9 @@ static qn_status run_model(const char *path, const qn_adapter_options *adapter, 
                                       .adapter_scale = adapter ? adapter->scale : 0};
     qn_status status = qn_model_open(path, &options, &model);
     if (status == QN_OK && !c->sums) status = run_first(model, c);
+    qn_model_info info = {0};
+    if (status == QN_OK && c->sums) status = qn_model_get_info(model, &info);
+    if (status == QN_OK && c->sums) c->sums->loses_images = c->takes_images && !info.takes_images;
     const qn_ids row = {c->ids, c->n};
     if (status == QN_OK) status = qn_model_logits(model, &row, 1, NULL, take_logits, c);
     qn_model_close(&model);
@@ -215,6 +221,8 @@ static qn_status print_result(const fuse_options *o, const qn_fuse_result *r, co
                       o->adapters.n > 1 ? "s" : "");
     QN_TRY(print_made(path, &b));
     if (!c) return QN_OK;
+    if (c->loses_images)
+        qn_out_note("the tower for pictures is not in the GGUF file: the fused model takes none");
     qn_buf_printf(
         &b, "compared with the model%s over %lld tokens: KL %.2g nats, the same best token for %lld",
         o->adapters.n ? " with the adapter" : "", (long long)c->n_tokens, c->kl, (long long)c->n_same);
