@@ -141,6 +141,12 @@ int qn_test_refuses_f64(qn_status status)
     return text && status == QN_E_UNSUPPORTED && strstr(qn_last_error(), text) != NULL;
 }
 
+int qn_test_refuses_chosen(qn_status status)
+{
+    return status == QN_E_UNSUPPORTED && (strstr(qn_last_error(), "over chosen blocks") != NULL ||
+                                          strstr(qn_last_error(), "blocks for attention") != NULL);
+}
+
 int qn_test_get_usage(qn_test_usage *out)
 {
     const qn_test_expectations *e = qn_test_other();

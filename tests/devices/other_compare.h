@@ -71,6 +71,8 @@ double qn_test_bound_of(qn_test_bound which);
 int qn_test_may_differ(qn_prim prim);
 /* 1: this is how the device refuses what it has no type for. The last error of this thread is read. */
 int qn_test_refuses_f64(qn_status status);
+/* The same of attention over chosen blocks and of choosing them. */
+int qn_test_refuses_chosen(qn_status status);
 /* 0 and zeros: the device does not tell. */
 int qn_test_get_usage(qn_test_usage *out);
 

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "engine/machine/engine_parts.h"
 #include "engine/machine/images.h"
+#include "prim/chosen.h"
 
 /* What is handed out and all it points to is one block of memory, which begins with this. */
 typedef struct {
@@ -27,6 +28,8 @@ typedef struct {
     int64_t n_rows;                         /* that went by */
     qn_params_attend how;
     const float *sinks; /* [heads]; NULL: none */
+    int32_t *chosen;    /* [n, top] blocks that rows attend to; NULL: rows see all */
+    int64_t top;
 } part;
 
 /* One taking. */
@@ -86,7 +89,8 @@ static part shape_of(const taking *t, int64_t layer)
     const qn_model_config *c = &t->engine->config;
     const qn_layer_config *l = &c->layers[layer];
     if (!qn_layer_attends(l)) return (part){.kv_layer = -1};
-    return (part){.is_wanted = is_wanted(t->options, layer),
+    return (part){.top = l->indexed ? c->index.index_topk / c->index.index_kpool : 0,
+                  .is_wanted = is_wanted(t->options, layer),
                   .kv_layer = l->kv_layer,
                   .heads = c->num_attention_heads,
                   .kv_heads = l->num_key_value_heads,
@@ -106,7 +110,10 @@ static void place_layer(const taking *t, part *p, int64_t layer, block *kept, bl
     }
     if (p->is_wanted && wanted & (QN_SNAPSHOT_QUERIES | QN_SNAPSHOT_ATTENTION))
         p->queries = place(wanted & QN_SNAPSHOT_QUERIES ? kept : own, f32, p->heads, t->n, p->dim);
-    if (p->is_wanted && wanted & QN_SNAPSHOT_ATTENTION) p->attention = place(kept, f32, p->heads, t->n, t->n);
+    if (p->is_wanted && wanted & QN_SNAPSHOT_ATTENTION) {
+        p->attention = place(kept, f32, p->heads, t->n, t->n);
+        if (p->top) p->chosen = place(own, sizeof *p->chosen, t->n, p->top, 1);
+    }
 }
 
 static qn_attention_layer show(const taking *t, const part *p, int64_t layer)
@@ -232,6 +239,16 @@ static void copy_heads(const taking *t, const float *x, const qn_operand *shape,
                    x + r * shape->stride[0] + h * from_dim, (size_t)dim * sizeof *out);
 }
 
+/* The last input of attention over chosen blocks. */
+static void copy_chosen(const taking *t, const qn_probe_view *view, int64_t n_rows, part *p)
+{
+    const int last = view->step->n_in - 1;
+    const int32_t *rows = view->in[last];
+    for (int64_t r = 0; r < n_rows; r++)
+        memcpy(p->chosen + t->engine->rows.positions[r] * p->top, rows + r * view->step->in[last].stride[0],
+               (size_t)p->top * sizeof *p->chosen);
+}
+
 static int has_shape(const qn_operand *o, int64_t heads, int64_t dim)
 {
     return o->shape.n == 3 && o->shape.dim[1] == heads && o->shape.dim[2] == dim;
@@ -250,6 +267,7 @@ static void see_attention(taking *t, const qn_probe_view *view, int64_t layer, i
     if (p->keys) copy_heads(t, view->in[KEYS], k, n_rows, p->shown_dim, p->keys);
     if (p->whole_keys != p->keys) copy_heads(t, view->in[KEYS], k, n_rows, p->dim, p->whole_keys);
     if (p->queries) copy_heads(t, view->in[QUERIES], q, n_rows, p->dim, p->queries);
+    if (p->chosen) copy_chosen(t, view, n_rows, p);
     p->how = view->step->params.attend;
     p->sinks = p->how.has_sinks ? view->in[SINKS] : NULL;
     p->n_rows += n_rows;
@@ -367,27 +385,48 @@ static float dot(const float *x, const float *y, int64_t n)
     return rest;
 }
 
+/* Of scores of positions [begin, at]: -infinity where the row at `at` does not look. */
+static void hide(const part *p, int64_t at, int64_t begin, float *out)
+{
+    qn_chosen_runs runs = {.chosen = p->chosen + at * p->top,
+                           .top = p->top,
+                           .block = p->how.block,
+                           .first = begin,
+                           .position = at,
+                           .no_tail = p->how.no_tail};
+    int64_t from, to, j = begin;
+    while (qn_chosen_next(&runs, &from, &to)) {
+        for (; j < from; j++) out[j] = -HUGE_VALF;
+        j = to;
+    }
+    for (; j <= at; j++) out[j] = -HUGE_VALF;
+}
+
 /* softmax(softcap(scale q.k)) of a row at position `at` over what it sees of keys [n, dim]; a sink takes a
  * share and gives nothing. out [n]. */
-static void attend(const qn_params_attend *how, const float *sink, const float *q, const float *keys,
-                   int64_t dim, int64_t at, float *out)
+static void attend(const part *p, const float *sink, const float *q, const float *keys, int64_t at,
+                   float *out)
 {
+    const qn_params_attend *how = &p->how;
     const int64_t inside = how->chunk ? at - at % how->chunk : 0;
     int64_t begin = how->window && at >= how->window ? at - how->window + 1 : 0;
     if (begin < inside) begin = inside;
     float most = sink ? *sink : -HUGE_VALF;
     for (int64_t j = begin; j <= at; j++) {
-        float score = how->scale * dot(q, keys + j * dim, dim);
+        float score = how->scale * dot(q, keys + j * p->dim, p->dim);
         if (how->softcap > 0) score = how->softcap * tanhf(score / how->softcap);
-        if (score > most) most = score;
         out[j] = score;
     }
+    if (p->chosen && how->block) hide(p, at, begin, out);
+    for (int64_t j = begin; j <= at; j++)
+        if (out[j] > most) most = out[j];
+    const int sees = most > -HUGE_VALF; /* else it chose nothing */
     double sum = sink ? exp((double)(*sink - most)) : 0;
     for (int64_t j = begin; j <= at; j++) {
-        out[j] = expf(out[j] - most);
+        out[j] = sees ? expf(out[j] - most) : 0;
         sum += (double)out[j];
     }
-    for (int64_t j = begin; j <= at; j++) out[j] = (float)((double)out[j] / sum);
+    for (int64_t j = begin; j <= at && sees; j++) out[j] = (float)((double)out[j] / sum);
 }
 
 /* Memory of the block is zero where nothing is seen. */
@@ -397,8 +436,8 @@ static void weigh(const taking *t, const part *p)
     for (int64_t h = 0; h < p->heads; h++) {
         const float *keys = of->whole_keys + h / (p->heads / of->kv_heads) * t->n * p->dim;
         for (int64_t r = 0; r < t->n; r++)
-            attend(&p->how, p->sinks ? &p->sinks[h] : NULL, p->queries + (h * t->n + r) * p->dim, keys,
-                   p->dim, r, p->attention + (h * t->n + r) * t->n);
+            attend(p, p->sinks ? &p->sinks[h] : NULL, p->queries + (h * t->n + r) * p->dim, keys, r,
+                   p->attention + (h * t->n + r) * t->n);
     }
 }
 
