@@ -84,7 +84,9 @@ static void test_places(void **state)
     qn_rendered_free(&r);
     r = rendered("a<i>b x<i>y c<i>", 5, 7);
     assert_int_equal(qn_chat_places_fill(&r, &places), QN_E_ARG);
-    assert_string_equal(qn_last_error(), "1 image(s) were given, but the prompt has places for 2");
+    assert_string_equal(
+        qn_last_error(),
+        "1 image(s) were given, but the prompt has places for 2, as the chat template writes it");
     assert_string_equal(r.text, "a<i>b x<i>y c<i>");
     qn_rendered_free(&r);
 }

@@ -297,6 +297,7 @@ static const qn_reasoning_format reasoning[] = {
     {"<|inner_prefix|>", "<|inner_suffix|>"},
     {"<|channel>thought", "<channel|>"},
     {"<thinking>", "</thinking>"},
+    {"<thought>", "</thought>"},
     {"<think>", "</think>"},
     {"[THINK]", "[/THINK]"},
 };

@@ -319,6 +319,34 @@ static const struct {
      "call 0 look  {\"days\": 3}|call 1 see  {\"a\": \"x\"}"},
     {"<|observation|> Json 格式表示调用的参数", "glm4", "x<|assistant|>", "\nI look.<|assistant|>look\n{}",
      "I look.|call 0 look  {}"},
+    /* Reasoning of each kind, before an answer. */
+    {"</thought>", "none", "[|assistant|]<thought>\n", "Hm.\n</thought>\n\nYes.", "think:Hm.|Yes."},
+    {"</thought>", "none", "x", "<thought>\nHm.\n</thought>\n\nYes.", "think:Hm.|Yes."},
+    {"</thinking>", "none", "x", "<thinking>Hm.</thinking>Yes.", "think:Hm.|Yes."},
+    {"</seed:think> <seed:tool_call> <function=", "seed", "x",
+     "<seed:think>Hm.</seed:think>\n<seed:tool_call>\n<function=look>\n<parameter=city>Rome</parameter>\n</"
+     "function>\n"
+     "</seed:tool_call>",
+     "think:Hm.|call 0 look  {\"city\": \"Rome\"}"},
+    {"[THINK] [/THINK] [TOOL_CALLS] [ARGS]", "mistral_named", "[/INST]",
+     "[THINK]Hm.[/THINK]Yes.[TOOL_CALLS]look[ARGS]{\"city\": \"Rome\"}",
+     "think:Hm.|Yes.|call 0 look  {\"city\": \"Rome\"}"},
+    {"<|inner_suffix|> <|tools_prefix|>", "apertus", "<|assistant_start|>",
+     "<|inner_prefix|>Hm.<|tools_prefix|>no<|inner_suffix|>Yes.<|tools_prefix|>[{\"look\": "
+     "{}}]<|tools_suffix|>",
+     "think:Hm.<|tools_prefix|>no|Yes.|call 0 look  {}"},
+    {"<minimax:tool_call> <invoke name= </think>", "minimax", "<think>\n",
+     "Hm.\n</think>\n\n<minimax:tool_call>\n<invoke name=\"look\">\n<parameter "
+     "name=\"city\">Rome</parameter>\n</invoke>\n"
+     "</minimax:tool_call>",
+     "think:Hm.|call 0 look  {\"city\": \"Rome\"}"},
+    {"<tool_call> <arg_key> </think>", "glm", "<|assistant|><think>",
+     "Hm.</think>Yes.<tool_call>look<arg_key>city</arg_key><arg_value>Rome</arg_value></tool_call>",
+     "think:Hm.|Yes.|call 0 look  {\"city\": \"Rome\"}"},
+    {"<tool_call> <function= </think>", "qwen_coder", "<think>\n",
+     "Hm.\n</think>\n\n<tool_call>\n<function=look>\n<parameter=city>\nRome\n</parameter>\n</function>\n</"
+     "tool_call>",
+     "think:Hm.|call 0 look  {\"city\": \"Rome\"}"},
 };
 
 static void test_examples(void **state)
