@@ -370,6 +370,7 @@ static void test_saved(void **state)
     qn_test_ok(qn_state_load_tree(other.e, other.s, 1, path));
     qn_tree_get_counters(other.e->tree, &now);
     assert_int_equal(now.tokens, other.first);
+    r = (row){0}, put(&other, &r, 0, 0);
     expect(&other, "qwen2_vl", "loaded", &r, other.first, other.first, 1);
     close_world(&other);
     qn_test_remove(folder);
