@@ -30,6 +30,9 @@ PUBLISHED = {
 }
 
 
+# Of published files, by model_type: the class of the text.
+TEXT_CLASSES = {"smolvlm": "VLlama3ForCausalLM", "internvl": "Qwen3ForCausalLM", "lfm2_vl": "Lfm2ForCausalLM"}
+
 # Of published files, by model_type: what transformers calls otherwise in tensors' names.
 PUBLISHED_NAMES = {"kimi_linear": (r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj")}
 
@@ -95,6 +98,9 @@ def main():
         fields = load(*arguments, **named)
         for name, value in PUBLISHED.get(fields.get("model_type"), {}).items():
             fields.setdefault(name, fields.get(value) if isinstance(value, str) and value in fields else value)
+        text = fields.get("text_config") or {}
+        if fields.get("model_type") in TEXT_CLASSES and not text.get("architectures"):
+            text["architectures"] = [TEXT_CLASSES[fields["model_type"]]]
         return fields
 
     ModelBase.load_hparams = staticmethod(with_published_fields)

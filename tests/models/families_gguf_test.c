@@ -95,6 +95,9 @@ int main(void)
         {"llama4", "{\"text_config\": {\"attention_chunk_size\": 8192, \"floor_scale\": 8192}}"},
         {"mistral3", NULL},
         {"muse_glimmer", NULL},
+        {"smolvlm", NULL},
+        {"internvl", NULL},
+        {"lfm2_vl", NULL},
         {"gemma3_vision", GEMMA3},
         {"gemma4_unified", NULL},
         {"gemma4_vision", NULL}};
