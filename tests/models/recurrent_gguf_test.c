@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/adapter/modules.h"
 #include "model/config/families.h"
 #include "model/weights/weight_roles.h"
 #include "tests/support/engine_help.h"
@@ -346,6 +347,37 @@ static void golden(void **state)
     qn_test_remove(folder);
 }
 
+/* Adapters of published files fit a matrix of the file or are refused: of matrices with other orders of rows, or with multipliers in them. */
+static void adapters_fit(void **state)
+{
+    static const struct {
+        written of;
+        qn_weight_role role;
+        int64_t layer;
+        int fits;
+    } rows[] = {{{"qwen3_5_vision", "qwen35"}, QN_WEIGHT_DELTA_Z, 0, 0},
+                {{"qwen3_5_vision", "qwen35"}, QN_WEIGHT_DELTA_OUT, 0, 0},
+                {{"qwen3_5_vision", "qwen35"}, QN_WEIGHT_Q, 3, 1},
+                {{"falcon_h1", "falcon-h1"}, QN_WEIGHT_K, 0, 0},
+                {{"falcon_h1", "falcon-h1"}, QN_WEIGHT_UP, 0, 1},
+                {{"granitemoehybrid", "granitehybrid"}, QN_WEIGHT_SSM_IN, 0, 1}};
+    const char *folder = qn_test_scratch();
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        static writing w;
+        qn_test_weights opened;
+        int64_t shape[QN_WEIGHT_DIMS_MAX];
+        fill(&w, &rows[i].of);
+        qn_test_ok(qn_test_weights_open(qn_test_gguf_write(w.f, folder, "made.gguf"), &opened));
+        assert_int_equal(qn_module_has_role(&opened.config, rows[i].role, rows[i].layer, shape),
+                         rows[i].fits);
+        assert_true(qn_module_has_role(w.c, rows[i].role, rows[i].layer, shape));
+        qn_test_weights_close(&opened);
+        empty(&w);
+    }
+    qn_test_remove(folder);
+}
+
 /* Keys that are bent: the message has these words. */
 static void refuses(void **state)
 {
@@ -410,7 +442,8 @@ int main(void)
                               {"qwen3_5_vision", "qwen35"},
                               {"qwen3_5_moe_vision", "qwen35moe"}};
     enum { N = sizeof kinds / sizeof *kinds };
-    static struct CMUnitTest tests[N + 1] = {[N] = {"refuses", refuses, NULL, NULL, NULL}};
+    static struct CMUnitTest tests[N + 2] = {[N] = {"refuses", refuses, NULL, NULL, NULL},
+                                             [N + 1] = {"adapters fit", adapters_fit, NULL, NULL, NULL}};
     for (int i = 0; i < N; i++) tests[i] = (struct CMUnitTest){kinds[i].kind, golden, NULL, NULL, &kinds[i]};
-    return _cmocka_run_group_tests("recurrent gguf", tests, N + 1, NULL, NULL);
+    return _cmocka_run_group_tests("recurrent gguf", tests, N + 2, NULL, NULL);
 }
