@@ -87,6 +87,12 @@ typedef struct {
     const float *keys;    /* [n_rows, num_key_value_heads, head_dim], a row keys_stride apart */
     int64_t queries_stride, keys_stride;
     const float *output; /* [n_rows, num_attention_heads, v_head_dim]: the values, weighed */
+    /* Where an index chooses: of what lies before its last whole block of `block` positions a row sees the blocks with
+     * these numbers alone, [n_rows, n_chosen], a row chosen_stride apart, rising, -1 behind the last; with no_tail
+     * nothing behind that block. NULL: all. */
+    const int32_t *chosen;
+    int64_t n_chosen, chosen_stride, block;
+    int no_tail;
 } qn_probe_attention;
 
 typedef struct {

@@ -60,7 +60,7 @@ static const qn_type *fitting(const qn_type *wanted, int64_t n_cols)
 const qn_type *qn_tensor_types_of(const qn_tensor_types *t, qn_weight_role role, int n_dims, int64_t n_cols)
 {
     if (n_dims < 2 || role == QN_WEIGHT_ROLE_COUNT || role == QN_WEIGHT_ROUTER ||
-        role == QN_WEIGHT_SHARED_ROUTER)
+        role == QN_WEIGHT_SHARED_ROUTER || role == QN_WEIGHT_HYPER_ATTN || role == QN_WEIGHT_HYPER_FFN)
         return NULL;
     const int is_embedding =
         role == QN_WEIGHT_EMBED || role == QN_WEIGHT_LM_HEAD || role == QN_WEIGHT_LAYER_INPUT_EMBED;

@@ -178,6 +178,16 @@ static const spelling same[] = {
     {"muse_glimmer", "{\"text_config\": {\"layer_types\": null, \"layer_rope_theta\": [1, 7, -2, 0]}}"},
     {"muse_glimmer",
      "{\"text_config\": {\"post_norm_eps\": null, \"qk_scale_factor\": null, \"rms_norm_eps\": null}}"},
+    {"glm5_next", "{\"text_config\": {\"layer_types\": null, \"hc_sinkhorn_iters\": null, \"hc_eps\": null, "
+                  "\"indexer_types\": null, \"rms_norm_eps\": null}}"},
+    {"glm5_next", "{\"text_config\": {\"layer_types\": [\"linear_attention\", \"linear_attention\", "
+                  "\"linear_attention\", \"full_attention\"], \"linear_lower_bound\": null}}"},
+    {"glm5_next",
+     "{\"text_config\": {\"linear_lower_bound\": \"null\", \"linear_attn_config\": {\"head_dim\": 16, "
+     "\"num_heads\": 3, \"short_conv_kernel_size\": 4}}}"},
+    {"glm5_next",
+     "{\"text_config\": {\"linear_attn_config\": {\"gate_lower_bound\": -5.0}, \"linear_num_heads\": 3, "
+     "\"norm_topk_prob\": null, \"index_kpool_always_select_tail\": null}}"},
     {"granite", "{\"model_type\": null, \"rms_norm_eps\": 1.0e-5, \"num_key_value_heads\": null}"},
     {"granite", "{\"tie_word_embeddings\": null, \"rope_theta\": null, \"mlp_bias\": null}"},
     {"qwen2_vl", "{\"rope_scaling\": {\"rope_type\": null}}"}, /* as published: mrope */
@@ -260,6 +270,10 @@ static const spelling different[] = {
     {"llama4", "{\"text_config\": {\"attention_chunk_size\": null}}"}, /* 8192 by default */
     {"llama4", "{\"text_config\": {\"floor_scale\": null}}"},
     {"llama4", "{\"text_config\": {\"attn_temperature_tuning\": 0}}"},
+    {"glm5_next", "{\"text_config\": {\"linear_attn_config\": {\"gate_lower_bound\": -2.0}}}"},
+    {"glm5_next",
+     "{\"text_config\": {\"linear_lower_bound\": \"null\", \"linear_attn_config\": {\"safe_gate\": false}}}"},
+    {"glm5_next", "{\"text_config\": {\"swiglu_limit\": null}}"},         /* 10 by default */
     {"muse_glimmer", "{\"text_config\": {\"output_multiplier\": null}}"}, /* 0.196 by default */
     {"muse_glimmer", "{\"text_config\": {\"sliding_window\": null}}"},    /* 2048 by default */
     {"muse_glimmer", "{\"text_config\": {\"rope_parameters\": null}}"},

@@ -27,6 +27,7 @@ typedef struct {
     int64_t first, n_rows, head_first; /* where the rows of this chunk begin, and their number */
     qn_golden_errors errors;
     layer_rows queries[LAYERS_MAX], keys[LAYERS_MAX];
+    layer_rows chosen[LAYERS_MAX]; /* numbers of blocks, i32, of layers with an index */
 } states;
 
 qn_safetensors *qn_golden_picture(const char *kind)
@@ -148,6 +149,7 @@ static void see_layer(states *s, int64_t layer, const char *what, const float *d
     if (shape->n == 2 && dim) heads /= dim; /* layers that recur may have no head_dim */
     if (strcmp(what, plain && !is_scaled ? "q" : "queries") == 0)
         keep(&s->queries[layer], data, s->first, rows, heads, dim);
+    if (strcmp(what, "index") == 0) keep(&s->chosen[layer], data, s->first, rows, 1, shape->dim[1]);
     /* Of a latent the reference shows the part that is not rotated. */
     const int is_all_latent = l->mixer == QN_MIXER_LATENT && !s->config->latent.qk_rope_head_dim;
     int is_latent = l->mixer == QN_MIXER_LATENT && strcmp(what, is_all_latent ? "keys" : "latent") == 0;
@@ -211,6 +213,17 @@ static double sink_of(const states *s, int64_t layer, int64_t head)
     return (double)value;
 }
 
+/* 1: an index shows the row position j: a block that it chose, or one behind the last whole block. */
+static int is_chosen(const qn_model_config *c, const layer_rows *chosen, int64_t row, int64_t j)
+{
+    const int32_t *blocks = (const int32_t *)(const void *)chosen->data + row * chosen->dim;
+    const int64_t each = c->index.index_kpool;
+    if (!c->index.no_tail && j / each >= (row + 1) / each) return 1;
+    for (int64_t i = 0; i < chosen->dim; i++)
+        if (blocks[i] == j / each) return 1;
+    return 0;
+}
+
 /* softmax(softcap(scale * q.k)) of one row and key head, over the positions in its window. */
 static void attend(const states *s, int64_t layer, const float *q, int64_t head, int64_t row, double sink,
                    double *out)
@@ -222,6 +235,7 @@ static void attend(const states *s, int64_t layer, const float *q, int64_t head,
     if (window && row + window < end) end = row + window;
     const int64_t chunk = c->layers[layer].chunk, own = chunk ? row - row % chunk : 0;
     if (begin < own) begin = own;
+    const layer_rows *chosen = c->layers[layer].indexed ? &s->chosen[c->layers[layer].index_layer] : NULL;
     double cap = (double)c->attn_logit_softcapping, most = sink > -1e300 ? sink : -1e300, sum;
     for (int64_t j = 0; j < k->rows; j++) out[j] = 0;
     for (int64_t j = begin; j < end; j++) {
@@ -230,6 +244,7 @@ static void attend(const states *s, int64_t layer, const float *q, int64_t head,
         for (int64_t d = 0; d < k->dim; d++) dot += (double)q[d] * (double)key[d];
         dot *= (double)c->attention_scale;
         out[j] = cap > 0 ? cap * tanh(dot / cap) : dot;
+        if (chosen && !is_chosen(c, chosen, row, j)) out[j] = -HUGE_VAL;
         if (out[j] > most) most = out[j];
     }
     sum = exp(sink - most);
@@ -273,6 +288,7 @@ static void finish(states *s)
     for (int i = 0; i < LAYERS_MAX; i++) {
         test_free(s->queries[i].data);
         test_free(s->keys[i].data);
+        test_free(s->chosen[i].data);
     }
 }
 

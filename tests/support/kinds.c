@@ -49,9 +49,7 @@ static const char *const known[] = {"llama",
 
 /* tests/models/models_test.c checks that each is refused: whoever teaches the library a kind takes its line out. */
 const qn_test_waiting_kind qn_test_waiting_kinds[] = {
-    {"glm5_next", "hyper-connections, KDA, an indexer"},
-    {"qwen4_exp", "hyper-connections, attention over picked blocks"},
-    {NULL, NULL}};
+    {"qwen4_exp", "hyper-connections, attention over picked blocks"}, {NULL, NULL}};
 
 static int is_waiting(const char *name)
 {

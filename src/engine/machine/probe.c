@@ -106,6 +106,7 @@ static void see_attention(qn_probes *p, const qn_probe_rows *rows, const qn_prob
 {
     const qn_plan_step *s = view->step;
     const qn_operand *q = &s->in[0], *k = &s->in[1];
+    const qn_operand *chosen = s->params.attend.block > 0 ? &s->in[s->n_in - 1] : NULL;
     const qn_probe_attention a = {.rows = *rows,
                                   .layer = layer,
                                   .num_attention_heads = q->shape.dim[1],
@@ -118,7 +119,12 @@ static void see_attention(qn_probes *p, const qn_probe_rows *rows, const qn_prob
                                   .keys = view->in[1],
                                   .queries_stride = q->stride[0],
                                   .keys_stride = k->stride[0],
-                                  .output = view->out};
+                                  .output = view->out,
+                                  .chosen = chosen ? view->in[s->n_in - 1] : NULL,
+                                  .n_chosen = chosen ? chosen->shape.dim[1] : 0,
+                                  .chosen_stride = chosen ? chosen->stride[0] : 0,
+                                  .block = s->params.attend.block,
+                                  .no_tail = s->params.attend.no_tail};
     qn_probes_emit(p, &(qn_probe_event){.point = QN_PROBE_ATTENTION, .attention = &a});
 }
 

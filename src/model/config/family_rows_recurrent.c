@@ -176,6 +176,40 @@ static const qn_field_spelling kimi_linear_spelled[] = {{"max_position_embedding
                                                         {"scoring_func", "moe_router_activation_func"},
                                                         {NULL, NULL}};
 
+static const qn_field_default glm5_next_defaults[] = {{"vocab_size", 154880, 0},
+                                                      {"hidden_size", 4096, 0},
+                                                      {"intermediate_size", 12288, 0},
+                                                      {"num_hidden_layers", 45, 0},
+                                                      {"num_attention_heads", 64, 0},
+                                                      {"rms_norm_eps", 1e-5, 0},
+                                                      {"max_position_embeddings", 1048576, 0},
+                                                      {"full_attention_interval", 4, 0},
+                                                      {"q_lora_rank", 1536, 0},
+                                                      {"kv_lora_rank", 512, 0},
+                                                      {"qk_nope_head_dim", 256, 0},
+                                                      {"qk_rope_head_dim", 0, 0},
+                                                      {"v_head_dim", 256, 0},
+                                                      {"n_routed_experts", 288, 0},
+                                                      {"num_experts_per_tok", 8, 0},
+                                                      {"n_shared_experts", 1, 0},
+                                                      {"moe_intermediate_size", 2048, 0},
+                                                      {"first_k_dense_replace", 3, 0},
+                                                      {"routed_scaling_factor", 2.5, 0},
+                                                      {"norm_topk_prob", 1, 0},
+                                                      {"swiglu_limit", 10, 0},
+                                                      {"linear_num_heads", 64, 0},
+                                                      {"linear_head_dim", 128, 0},
+                                                      {"linear_conv_kernel_dim", 4, 0},
+                                                      {"linear_lower_bound", -5, 0},
+                                                      {"hc_mult", 4, 0},
+                                                      {"hc_sinkhorn_iters", 20, 0},
+                                                      {"hc_eps", 1e-6, 0},
+                                                      {"index_n_heads", 32, 0},
+                                                      {"index_head_dim", 128, 0},
+                                                      {"index_topk", 2048, 0},
+                                                      {"index_kpool", 16, 0},
+                                                      {NULL, 0, 0}};
+
 static const qn_field_default gemma3n_defaults[] = {{"vocab_size", 262400, 0},
                                                     {"hidden_size", 2048, 0},
                                                     {"intermediate_size", 16384, 0},
@@ -213,6 +247,11 @@ static const qn_family_experts kimi_linear_experts = {.names = qn_expert_mixtral
                                                       .listed_layers = 1,
                                                       .first_dense = 1,
                                                       .gguf_norm_topk_prob = 1};
+static const qn_family_experts glm5_next_experts = {.names = qn_expert_names,
+                                                    .score = QN_SCORE_SIGMOID,
+                                                    .correction_bias = 1,
+                                                    .listed_layers = 1,
+                                                    .first_dense = 1};
 static const qn_family_experts granitemoehybrid_experts = {
     .names = qn_expert_granite_names, .score = QN_SCORE_SOFTMAX_CHOSEN, .optional = 1};
 static const qn_family_experts nemotron_h_experts = {
@@ -237,6 +276,12 @@ static const qn_renamed_weight kimi_linear_names[] = {
     {QN_WEIGHT_SHARED_GATE, "layers.#.block_sparse_moe.shared_experts.gate_proj.weight"},
     {QN_WEIGHT_SHARED_UP, "layers.#.block_sparse_moe.shared_experts.up_proj.weight"},
     {QN_WEIGHT_SHARED_DOWN, "layers.#.block_sparse_moe.shared_experts.down_proj.weight"},
+    {QN_WEIGHT_ROLE_COUNT, NULL}};
+static const qn_renamed_weight glm5_next_names[] = {
+    {QN_WEIGHT_DELTA_B, "layers.#.self_attn.b_proj.weight"},
+    {QN_WEIGHT_DELTA_DT_BIAS, "layers.#.self_attn.dt_bias"},
+    {QN_WEIGHT_DELTA_A_LOG, "layers.#.self_attn.A_log"},
+    {QN_WEIGHT_DELTA_NORM, "layers.#.self_attn.o_norm.weight"},
     {QN_WEIGHT_ROLE_COUNT, NULL}};
 static const qn_renamed_weight granitemoehybrid_names[] = {
     {QN_WEIGHT_CONV, "layers.#.mamba.conv1d.weight"},
@@ -451,6 +496,26 @@ const qn_family qn_family_recurrent_rows[] = {
         .recurrent = QN_MIXER_CHANNEL_DELTA,
         .recur = QN_RECUR_ATTN_CONFIG,
         .no_rope = 1,
+    },
+    {
+        .model_types = LIST("glm5_next_text", "glm5_next"),
+        .architectures = LIST("Glm5NextForConditionalGeneration"),
+        .defaults = glm5_next_defaults,
+        .renamed = glm5_next_names,
+        .experts = &glm5_next_experts,
+        .draft_layers = 1,
+        .stop_tokens = LIST("<|endoftext|>", "<|user|>", "<|observation|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norms = NORMS_PRE,
+        .mlp_limit = 1,
+        .latent = 1,
+        .latent_norm_eps = 1,
+        .unrotated = 1,
+        .index = QN_INDEX_GATED,
+        .delta = QN_DELTA_BY_CHANNEL_HELD,
+        .recurrent = QN_MIXER_CHANNEL_DELTA,
+        .no_rope = 1,
+        .hyper = QN_HYPER_SINKHORN,
     },
     {
         .model_types = LIST("gemma3n_text", "gemma3n"),

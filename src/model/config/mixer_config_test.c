@@ -181,6 +181,59 @@ static void latent(void **state)
     qn_config_free(&c);
 }
 
+/* Streams, decays that are held, latents without a rotated part, layers by their names. */
+static void hyper_connections(void **state)
+{
+    static const char kind[] = "models/glm5_next";
+    qn_model_config c;
+    if (!qn_test_fixture(kind)) skip();
+    read_ok(kind, "{}", &c);
+    assert_string_equal(c.architecture, "glm5_next");
+    assert_int_equal(c.hyper.kind, QN_HYPER_SINKHORN);
+    assert_int_equal(c.hyper.hc_count, 3);
+    assert_int_equal(c.hyper.hc_sinkhorn_iters, 20);
+    close_to(c.hyper.hc_eps, 1e-6);
+    close_to(c.delta.lower_bound, -5);
+    close_to(c.mlp_limit, 1.5);
+    close_to(c.attention_scale, 1 / sqrt(12));
+    close_to(c.latent.norm_eps, 1e-5);
+    assert_int_equal(c.n_rope, 0);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(c.layers[i].mixer, i == 3 ? QN_MIXER_LATENT : QN_MIXER_CHANNEL_DELTA);
+        assert_int_equal(c.layers[i].has_experts, i > 0);
+        assert_int_equal(c.layers[i].indexed, i == 3);
+    }
+    assert_int_equal(c.layers[3].head_dim, 20);
+    qn_config_free(&c);
+    /* What the class takes where nothing is said, and the older spelling of the decay's limit. */
+    read_ok(kind,
+            "{\"text_config\": {\"hc_mult\": null, \"hc_sinkhorn_iters\": null, \"swiglu_limit\": null,"
+            " \"layer_types\": null, \"mlp_layer_types\": null, \"linear_attn_config\": "
+            "{\"gate_lower_bound\": -2.5}}}",
+            &c);
+    assert_int_equal(c.hyper.hc_count, 4);
+    assert_int_equal(c.hyper.hc_sinkhorn_iters, 20);
+    close_to(c.mlp_limit, 10);
+    close_to(c.delta.lower_bound, -2.5);
+    assert_int_equal(c.layers[3].mixer, QN_MIXER_LATENT);
+    assert_int_equal(c.layers[2].mixer, QN_MIXER_CHANNEL_DELTA);
+    assert_int_equal(c.layers[2].has_experts, 0);
+    assert_int_equal(c.layers[3].has_experts, 1);
+    qn_config_free(&c);
+    read_ok(kind, "{\"text_config\": {\"linear_lower_bound\": \"null\"}}", &c);
+    assert_true(c.delta.lower_bound == 0);
+    qn_config_free(&c);
+    read_ok(kind, "{\"text_config\": {\"linear_lower_bound\": \"null\", \"linear_attn_config\": {}}}", &c);
+    close_to(c.delta.lower_bound, -5);
+    qn_config_free(&c);
+    read_ok(kind,
+            "{\"text_config\": {\"linear_lower_bound\": \"null\", \"linear_attn_config\": {\"safe_gate\": "
+            "false}}}",
+            &c);
+    assert_true(c.delta.lower_bound == 0);
+    qn_config_free(&c);
+}
+
 static void which_layers(void **state)
 {
     mixers_are("models/qwen3_5", "{}", "DDDA");
@@ -258,10 +311,22 @@ static void refusals(void **state)
         {"models/deepseek_v3", "{\"scoring_func\": 1}", QN_E_FORMAT, "scoring_func"},
         {"models/deepseek_v3", "{\"topk_method\": \"greedy\"}", QN_E_UNSUPPORTED,
          "topk_method is \"greedy\""},
+        {"models/glm5_next", "{\"text_config\": {\"hc_mult\": 9}}", QN_E_FORMAT, "hc_mult is 9"},
+        {"models/glm5_next", "{\"text_config\": {\"hc_sinkhorn_iters\": 0}}", QN_E_FORMAT,
+         "hc_sinkhorn_iters is 0"},
+        {"models/glm5_next", "{\"text_config\": {\"linear_lower_bound\": 0}}", QN_E_FORMAT,
+         "linear_lower_bound is 0"},
+        {"models/glm5_next", "{\"text_config\": {\"qk_rope_head_dim\": 8}}", QN_E_FORMAT,
+         "qk_rope_head_dim is 8"},
+        {"models/glm5_next", "{\"text_config\": {\"hidden_act\": \"gelu\"}}", QN_E_UNSUPPORTED,
+         "(known: silu)"},
+        {"models/glm5_next", "{\"text_config\": {\"layer_types\": [\"conv\", \"conv\", \"conv\", \"conv\"]}}",
+         QN_E_UNSUPPORTED, "(known: full_attention, indexed_attention, linear_attention)"},
         {"models/deepseek_v3", "{\"routed_scaling_factor\": 0}", QN_E_FORMAT, "routed_scaling_factor is 0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         qn_model_config c;
+        if (!qn_test_fixture(cases[i].fixture)) continue; /* one of the larger set */
         qn_status status = read_patched(cases[i].fixture, cases[i].patch, &c);
         if (status != cases[i].status || !strstr(qn_last_error(), cases[i].words) ||
             !strstr(qn_last_error(), "config.json"))
@@ -272,9 +337,9 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gated_delta), cmocka_unit_test(gated_delta_with_experts),
-        cmocka_unit_test(latent),      cmocka_unit_test(which_layers),
-        cmocka_unit_test(refusals),
+        cmocka_unit_test(gated_delta),  cmocka_unit_test(gated_delta_with_experts),
+        cmocka_unit_test(latent),       cmocka_unit_test(hyper_connections),
+        cmocka_unit_test(which_layers), cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -238,6 +238,18 @@ static int is_router(const qn_module *m)
     return m->roles[0] == QN_WEIGHT_ROUTER || m->roles[0] == QN_WEIGHT_SHARED_ROUTER;
 }
 
+/* What chooses blocks for attention: a choice has no gradient. */
+static int is_of_index(qn_weight_role role)
+{
+    return role >= QN_WEIGHT_INDEX_Q && role <= QN_WEIGHT_INDEX_PLACES;
+}
+
+static qn_status refuse_index(const char *name)
+{
+    return qn_fail(QN_E_UNSUPPORTED,
+                   "%s: an index that chooses what attention sees has no gradient, and is not trained", name);
+}
+
 static int in_layers(const qn_trainable_options *o, const qn_module *m)
 {
     if (m->layer < 0) return !o->layer_begin && !o->layer_end;
@@ -264,7 +276,8 @@ static qn_status mark_targets(const qn_trainable_options *o, const qn_module *mo
 {
     if (!o->targets) {
         for (int64_t i = 0; i < n; i++)
-            chosen[i] = modules[i].layer >= 0 && !is_router(&modules[i]) && !modules[i].n_experts &&
+            chosen[i] = modules[i].layer >= 0 && !is_router(&modules[i]) &&
+                        !is_of_index(modules[i].roles[0]) && !modules[i].n_experts &&
                         in_layers(o, &modules[i]);
         return QN_OK;
     }
@@ -289,6 +302,8 @@ static qn_status choose_modules(making *k)
         if (chosen[i]) t->modules[t->n_modules++] = t->modules[i];
     qn_free(chosen);
     for (int64_t i = 0; i < t->n_modules && status == QN_OK; i++)
+        if (is_of_index(t->modules[i].roles[0])) status = refuse_index(t->modules[i].name);
+    for (int64_t i = 0; i < t->n_modules && status == QN_OK; i++)
         if (t->modules[i].n_experts && t->options.method == QN_TRAIN_DORA)
             status = qn_fail(QN_E_UNSUPPORTED,
                              "%s: matrices of experts are not trained with magnitudes (DoRA); use LoRA",
@@ -308,6 +323,7 @@ static qn_status add_weight(making *k, qn_weight_role role, int64_t layer)
     char name[QN_TENSOR_NAME_MAX];
     qn_trainable_array *a;
     if (!v || !qn_parameters_get(base->parameters, role, layer)) return QN_OK;
+    if (is_of_index(role)) return refuse_index(v->name);
     if (v->experts || v->n_dims > 2)
         return qn_fail(QN_E_UNSUPPORTED,
                        "%s: tensor %s: matrices of experts are not trained as a whole; use LoRA", v->file,
