@@ -16,23 +16,24 @@ static bool are_sorted(const qn_mlx_weight &w, int64_t pairs, bool transpose)
 mx::array chosen_products(const call &c, const mx::array &x, const qn_mlx_weight &w, const mx::array &ids,
                           bool transpose)
 {
-    const int rows = ids.shape(0), top = ids.shape(1);
+    const int n_rows = ids.shape(0), top = ids.shape(1);
     const int n = static_cast<int>(transpose ? w.n_out : w.n_in), k = x.shape(-1);
-    const int64_t pairs = static_cast<int64_t>(rows) * top;
+    const int64_t pairs = static_cast<int64_t>(n_rows) * top;
     c.room(pairs * n);
-    if (pairs == 0 || x.size() == 0) return mx::zeros({rows, top, n}, x.dtype());
+    if (pairs == 0 || x.size() == 0) return mx::zeros({n_rows, top, n}, x.dtype());
     if (!are_sorted(w, pairs, transpose)) {
-        const mx::array apart = mx::expand_dims(x.ndim() == 2 ? mx::expand_dims(x, 1) : x, -2);
+        const mx::array rows = on_cuda() ? mx::contiguous(x) : x,
+                        apart = mx::expand_dims(x.ndim() == 2 ? mx::expand_dims(rows, 1) : rows, -2);
         return mx::squeeze(gathered(c, apart, w, ids, transpose, false), -2);
     }
     c.room(pairs * k);
-    const mx::array flat = mx::reshape(ids, {rows * top}), order = mx::argsort(flat),
+    const mx::array flat = mx::reshape(ids, {n_rows * top}), order = mx::argsort(flat),
                     from = x.ndim() == 2 ? mx::floor_divide(order, mx::array(top, order.dtype())) : order;
     /* Rows [.., 1, k] before they are taken: of a dimension that expand_dims adds, MLX's CUDA kernel reads the stride. */
     const mx::array sorted =
         gathered(c, mx::take(mx::reshape(x, {-1, 1, k}), from, 0), w, mx::take(flat, order), transpose, true);
-    const mx::array back = mx::take(mx::reshape(sorted, {rows * top, n}), mx::argsort(order), 0);
-    return mx::reshape(back, {rows, top, n});
+    const mx::array back = mx::take(mx::reshape(sorted, {n_rows * top, n}), mx::argsort(order), 0);
+    return mx::reshape(back, {n_rows, top, n});
 }
 
 static mx::array with_bias(const call &c, const mx::array &y, const mx::array &ids, int i)

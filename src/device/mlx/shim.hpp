@@ -84,6 +84,8 @@ extern bool compiles;
 /* Arrays are computed on a GPU; on one of NVIDIA's. */
 bool on_gpu();
 bool on_cuda();
+/* The first bytes of an array that is computed and contiguous. */
+void copy_to_host(const mx::array &a, void *to, size_t size_bytes);
 
 /* One application: what a primitive's function sees. */
 struct call {

@@ -294,7 +294,7 @@ qn_status state_read(const qn_mlx_state *base, int32_t unit, void *bytes, size_t
             for (const mx::array &a : *part) {
                 mx::array x = units_of(s, a, {s.place[unit]});
                 x.eval();
-                std::memcpy(at, x.data<char>(), x.nbytes());
+                copy_to_host(x, at, x.nbytes());
                 at += x.nbytes();
             }
     });

@@ -336,7 +336,9 @@ mx::array gathered(const call &c, const mx::array &x, const qn_mlx_weight &w, co
                    bool transpose, bool sorted)
 {
     if (w.kind != QN_MLX_PLAIN) return gather_quantized(x, w, ids, transpose, sorted);
-    const mx::array data = w.n_parts == 1 ? mx::expand_dims(w.data, 0) : w.data;
+    mx::array data = w.n_parts == 1 ? mx::expand_dims(w.data, 0) : w.data;
+    if (on_cuda())
+        data = mx::contiguous(data); /* MLX's CUDA kernels take a matrix to begin where the one before ends */
     if (x.dtype() != mx::float32 && !on_gpu()) /* the CPU's takes nothing else */
         return mx::astype(gathered(c, wide(x), w, ids, transpose, sorted), x.dtype());
     if (data.dtype() == x.dtype())
