@@ -423,6 +423,7 @@ static void test_out_of_memory(void **state)
         qn_images *im = NULL;
         qn_mem_fail_nth(n);
         status = qn_images_new(qn_engine_config(g.e), 2, several(), ids, n_ids, 9999, &im);
+        if (status == QN_OK) status = qn_images_identify(im);
         if (status == QN_OK) status = qn_images_see(im, g.e, 0, &left);
         qn_mem_fail_nth(0);
         if (status != QN_OK && status != QN_E_NOMEM)

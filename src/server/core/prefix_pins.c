@@ -99,7 +99,8 @@ int qn_prefix_pins_find(qn_completion *c, const int32_t *ids, int64_t n)
     int refused = 0;
     c->n_pins = 0;
     if (!qn_cache_is_marked(r) || !r->cache_prompt) return 0;
-    if (r->n_pictures) return warn(c, "keeps nothing of a prompt with pictures: that stays as long as there is room");
+    if (r->n_pictures)
+        return warn(c, "keeps nothing of a prompt with pictures: that stays as long as there is room");
     for (size_t i = r->n_marks > most ? r->n_marks - most : 0; r->chat && i < r->n_marks && !refused; i++) {
         const int64_t found = find_mark(c, &r->marks[i], ids, n);
         if (found)
