@@ -5,7 +5,8 @@ usage: mlx_worker.py MODEL batch N PROMPT GENERATE RUNS      N prompts together,
        mlx_worker.py MODEL classify N PROMPT RUNS            one forward of N rows, and the last row's probabilities
        mlx_worker.py MODEL first                             one token of a short prompt, from nothing
 
-A line of JSON: tokens a second of prompt and answer, or milliseconds. Medians of the runs; a first one counts for nothing.
+A line of JSON: tokens a second of prompt and answer, or milliseconds.
+Medians of the runs; a first one does not count.
 """
 import json
 import statistics
