@@ -7,7 +7,7 @@ from support import call_json, fixture, read_json, read_safetensors
 
 EXACT = ["--precision", "exact"]
 KINDS = ["gemma3_vision", "gemma4_unified", "gemma4_vision", "glm5_next", "internvl", "lfm2_vl", "llama4", "mistral3",
-         "muse_glimmer", "qwen2_5_vl", "qwen3_5_moe_vision", "qwen3_5_vision", "qwen3_vl", "qwen3_vl_moe",
+         "muse_glimmer", "qwen2_5_vl", "qwen3_5_moe_vision", "qwen3_5_vision", "qwen3_vl", "qwen3_vl_moe", "qwen4_exp",
          "smolvlm"]
 CORRECTED = ["llama4"]  # tools/picture_golden.py says why
 # Where the picture's marks begin and end in the reference's prompt, and what a template writes in their place.

@@ -25,9 +25,9 @@
 enum { VOCAB_MAX = 2048, IDS_MAX = 2048, PICTURES = 3, PLACES_MAX = 4, RANDOM_ROWS = 24 };
 
 static const char *const kinds[] = {
-    "qwen2_vl",           "qwen2_5_vl",    "qwen3_vl",       "qwen3_vl_moe", "qwen3_5_vision",
-    "qwen3_5_moe_vision", "gemma3_vision", "smolvlm",        "lfm2_vl",      "internvl",
-    "mistral3",           "gemma4_vision", "gemma4_unified", "llama4",       "muse_glimmer"};
+    "qwen2_vl",       "qwen2_5_vl", "qwen3_vl",     "qwen3_vl_moe", "qwen3_5_vision", "qwen3_5_moe_vision",
+    "gemma3_vision",  "smolvlm",    "lfm2_vl",      "internvl",     "mistral3",       "gemma4_vision",
+    "gemma4_unified", "llama4",     "muse_glimmer", "qwen4_exp"};
 
 typedef struct {
     qn_engine *e;

@@ -63,7 +63,8 @@ typedef struct {
     const qn_safetensors *st;
     int64_t
         active; /* of several residual streams the one that layers compute with; -1: their mean is shown, and they
-                       lie beside each other, [1, L, streams, hidden_size] */
+                       lie beside each other, [1, L, streams, hidden_size] or
+                       [L, streams * hidden_size] */
     int64_t width; /* hidden_size */
     int n;         /* tensors compared */
     double worst;  /* largest difference as a share of a tensor's largest value */
@@ -77,7 +78,8 @@ static void compare(golden *g, const char *what, int64_t i, const float *got, in
     snprintf(name, sizeof name, "%s.%lld", what, (long long)i);
     const qn_tensor_view *v = qn_safetensors_find(g->st, name);
     if (!v) return;
-    const int64_t streams = v->n_dims == 4 ? v->shape[g->active < 0 ? 2 : 0] : 1;
+    int64_t streams = v->n_dims == 4 ? v->shape[g->active < 0 ? 2 : 0] : 1;
+    if (g->active < 0 && v->n_dims == 2) streams = v->n_elements / n;
     if (!got || v->n_elements != n * streams)
         fail_msg("%s: %s has %lld elements, not %lld", g->kind, name, (long long)v->n_elements, (long long)n);
     const float *all = v->data;

@@ -20,7 +20,7 @@
 static const char *const kinds[] = {
     "qwen2_vl",       "qwen2_5_vl", "qwen3_vl",     "qwen3_vl_moe", "qwen3_5_vision", "qwen3_5_moe_vision",
     "gemma3_vision",  "smolvlm",    "lfm2_vl",      "internvl",     "mistral3",       "gemma4_vision",
-    "gemma4_unified", "llama4",     "muse_glimmer", "glm5_next"};
+    "gemma4_unified", "llama4",     "muse_glimmer", "glm5_next",    "qwen4_exp"};
 
 enum { VIEWS_MAX = 16 };
 

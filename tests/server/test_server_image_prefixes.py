@@ -12,7 +12,7 @@ from support import fixture, read_json, read_safetensors
 
 KINDS = ["gemma3_vision", "gemma4_unified", "gemma4_vision", "internvl", "lfm2_vl", "llama4", "mistral3",
          "muse_glimmer", "qwen2_vl", "qwen2_5_vl", "qwen3_5_moe_vision", "qwen3_5_vision", "qwen3_vl", "qwen3_vl_moe",
-         "smolvlm"]
+         "qwen4_exp", "smolvlm"]
 # What a template writes where a picture belongs, for kinds whose processor writes more than image tokens.
 MARKS = {"internvl": "<IMG_CONTEXT>", "lfm2_vl": "<image>", "llama4": "<|image|>", "mistral3": "[IMG]",
          "muse_glimmer": "<|patch|>", "smolvlm": "<image>", "gemma3_vision": "<start_of_image>"}

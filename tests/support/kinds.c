@@ -48,8 +48,7 @@ static const char *const known[] = {"llama",
                                     NULL};
 
 /* tests/models/models_test.c checks that each is refused: whoever teaches the library a kind takes its line out. */
-const qn_test_waiting_kind qn_test_waiting_kinds[] = {
-    {"qwen4_exp", "hyper-connections, attention over picked blocks"}, {NULL, NULL}};
+const qn_test_waiting_kind qn_test_waiting_kinds[] = {{NULL, NULL}};
 
 static int is_waiting(const char *name)
 {

@@ -17,7 +17,7 @@ typedef struct {
 int qn_module_has_role(const qn_model_config *c, qn_weight_role role, int64_t layer,
                        int64_t shape[QN_WEIGHT_DIMS_MAX])
 {
-    return role != QN_WEIGHT_EMBED && qn_row_order_is_known(c, role) &&
+    return role != QN_WEIGHT_EMBED && role != QN_WEIGHT_NGRAM_EMBED && qn_row_order_is_known(c, role) &&
            qn_weight_expected(c, layer, role) != QN_WEIGHT_NEVER &&
            qn_weight_shape(c, layer, role, shape) == 2;
 }

@@ -38,6 +38,37 @@ static const qn_field_default qwen3_vl_moe_defaults[] = {{"vocab_size", 151936, 
                                                          {"num_experts_per_tok", 4, 0},
                                                          {"moe_intermediate_size", 1408, 0},
                                                          {NULL, 0, 0}};
+static const qn_field_default qwen4_exp_defaults[] = {{"vocab_size", 248320, 0},
+                                                      {"hidden_size", 2048, 0},
+                                                      {"intermediate_size", 512, 0},
+                                                      {"num_hidden_layers", 40, 0},
+                                                      {"num_attention_heads", 16, 0},
+                                                      {"num_key_value_heads", 2, 0},
+                                                      {"head_dim", 256, 0},
+                                                      {"rms_norm_eps", 1e-6, 0},
+                                                      {"rope_theta", 10000, 0},
+                                                      {"max_position_embeddings", 32768, 0},
+                                                      {"linear_conv_kernel_dim", 4, 0},
+                                                      {"linear_key_head_dim", 128, 0},
+                                                      {"linear_value_head_dim", 128, 0},
+                                                      {"linear_num_key_heads", 16, 0},
+                                                      {"linear_num_value_heads", 32, 0},
+                                                      {"full_attention_interval", 4, 0},
+                                                      {"num_experts", 512, 0},
+                                                      {"num_experts_per_tok", 10, 0},
+                                                      {"moe_intermediate_size", 512, 0},
+                                                      {"shared_expert_intermediate_size", 512, 0},
+                                                      {"norm_topk_prob", 1, 0},
+                                                      {"hc_count", 4, 0},
+                                                      {"hc_lowrank", 320, 0},
+                                                      {"ple_conv_kernel_size", 4, 0},
+                                                      {"ngram_size", 3, 0},
+                                                      {"heads_per_ngram", 8, 0},
+                                                      {"ngram_vocab_size_base", 20000000, 0},
+                                                      {"make_ngram_vocab_size_divisible_by", 128, 0},
+                                                      {"seed", 1234, 0},
+                                                      {"split_ngram_parts", 512, 0},
+                                                      {NULL, 0, 0}};
 static const qn_field_default qwen3_5_moe_defaults[] = {{"vocab_size", 248320, 0},
                                                         {"hidden_size", 2048, 0},
                                                         {"intermediate_size", 512, 1},
@@ -124,11 +155,31 @@ static const qn_family_experts qwen3_5_experts = {
 
 static const qn_renamed_weight qwen3_5_moe_gguf_names[] = {
     {QN_WEIGHT_FFN_NORM, "blk.#.post_attention_norm.weight"}, {QN_WEIGHT_ROLE_COUNT, NULL}};
+static const qn_family_experts qwen4_exp_experts = {.names = qn_expert_joined_names, .shared_gate = 1};
+
 static const qn_renamed_weight qwen3_5_moe_names[] = {
     {QN_WEIGHT_SHARED_GATE, "layers.#.mlp.shared_expert.gate_proj.weight"},
     {QN_WEIGHT_SHARED_UP, "layers.#.mlp.shared_expert.up_proj.weight"},
     {QN_WEIGHT_SHARED_DOWN, "layers.#.mlp.shared_expert.down_proj.weight"},
     {QN_WEIGHT_ROLE_COUNT, NULL}};
+
+static const qn_field_spelling qwen4_exp_spelled[] = {{"index_n_heads", "indexer_n_heads"},
+                                                      {"index_head_dim", "indexer_head_dim"},
+                                                      {"index_kpool", "indexer_compress_ratio"},
+                                                      {"index_topk", "indexer_budget"},
+                                                      {NULL, NULL}};
+static const qn_renamed_weight qwen4_exp_names[] = {
+    {QN_WEIGHT_SHARED_GATE, "layers.#.mlp.shared_expert.gate_proj.weight"},
+    {QN_WEIGHT_SHARED_UP, "layers.#.mlp.shared_expert.up_proj.weight"},
+    {QN_WEIGHT_SHARED_DOWN, "layers.#.mlp.shared_expert.down_proj.weight"},
+    {QN_WEIGHT_INDEX_Q_NORM, "layers.#.self_attn.indexer.q_layernorm.weight"},
+    {QN_WEIGHT_INDEX_K_NORM, "layers.#.self_attn.indexer.k_layernorm.weight"},
+    {QN_WEIGHT_ROLE_COUNT, NULL}};
+static const qn_shared_tensor qwen4_exp_shared[] = {
+    {"layers.#.self_attn.indexer.index_qk_proj.weight",
+     NULL,
+     {QN_WEIGHT_INDEX_Q, QN_WEIGHT_INDEX_K, QN_WEIGHT_ROLE_COUNT}},
+    {NULL, NULL, {QN_WEIGHT_ROLE_COUNT}}};
 
 static const qn_renamed_weight llama4_names[] = {
     {QN_WEIGHT_GATE, "layers.#.feed_forward.gate_proj.weight"},
@@ -209,6 +260,29 @@ const qn_family qn_family_seeing_rows[] = {
         .gated_attention = 1,
         .sectioned_rope = {11, 11, 10},
         .sections_take_turns = 1,
+    },
+    {
+        .model_types = LIST("qwen4_exp", "qwen4_exp_text"),
+        .architectures = LIST("Qwen4ExpForCausalLM", "Qwen4ExpForConditionalGeneration"),
+        .defaults = qwen4_exp_defaults,
+        .experts = &qwen4_exp_experts,
+        .spelled = qwen4_exp_spelled,
+        .renamed = qwen4_exp_names,
+        .shared = qwen4_exp_shared,
+        .stop_tokens = LIST("<|im_end|>", "<|endoftext|>"),
+        .hidden_act_keys = LIST("hidden_act"),
+        .norm_offset = 1,
+        .no_final_norm = 1,
+        .qk_norm = QN_QK_NORM_HEAD,
+        .delta = QN_DELTA_SPLIT,
+        .said_gate = 1,
+        .recurrent = QN_MIXER_DELTA,
+        .gated_attention = 1,
+        .sectioned_rope = {11, 11, 10},
+        .sections_take_turns = 1,
+        .hyper = QN_HYPER_LOW_RANK,
+        .ngrams = 1,
+        .index = QN_INDEX_MEAN,
     },
     {
         .model_types = LIST("llama4", "llama4_text"),

@@ -215,10 +215,10 @@ static void gradient_of(const char *kind, qn_train_method method, const char *ta
     length = sqrt(slope);
     for (int64_t i = 0; i < n; i++)
         direction[i] = qn_mul(t.scope, g[i], qn_scalar(t.scope, (float)(1 / length)));
-    /* The loss changes by 0.008, of which f32 leaves 4 digits. A router that chooses another expert on the way
-     * makes a jump: then a shorter way is taken. */
+    /* The loss changes by 0.008, of which f32 leaves 4 digits. A router or an index that chooses otherwise on
+     * the way makes a jump: then a shorter way is taken. */
     double measured = NAN;
-    for (double h = 4e-3 / length; h > 4e-4 / length && !(fabs(measured - length) <= 0.02 * length); h /= 2)
+    for (double h = 4e-3 / length; h > 2e-4 / length && !(fabs(measured - length) <= 0.02 * length); h /= 2)
         measured = (loss_along(&t, h, direction) - loss_along(&t, -h, direction)) / (2 * h);
     if (!(fabs(measured - length) <= 0.02 * length))
         fail_msg("the slope along the gradient is %g, its length %g", measured, length);

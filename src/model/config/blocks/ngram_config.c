@@ -166,7 +166,7 @@ static qn_status number_layers(const qn_fields *f, const json_t *list, qn_model_
         if (layer < 1 || layer > c->num_hidden_layers)
             return qn_fail(QN_E_FORMAT, "%s: %s[%zu] is not a layer from 1 to num_hidden_layers (%lld)",
                            f->file, label, i, (long long)c->num_hidden_layers);
-        if (!qn_layer_recurs(&c->layers[layer - 1]))
+        if (qn_layer_attends(&c->layers[layer - 1]))
             return qn_fail(QN_E_FORMAT, "%s: %s[%zu]: layer %lld is not one of linear_attention", f->file,
                            label, i, (long long)layer);
         c->layers[layer - 1].ngrams = 1;

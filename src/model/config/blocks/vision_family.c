@@ -505,7 +505,7 @@ static const qn_vision_family rows[] = {
                   .deepstack_layers = {8, 16, 24}},
     },
     {
-        .model_types = LIST("qwen3_5", "qwen3_5_moe"),
+        .model_types = LIST("qwen3_5", "qwen3_5_moe", "qwen4_exp"),
         .prefixes = LIST("model.", ""),
         .names = qwen3_vl_names,
         .defaults = qwen3_vl_defaults,
