@@ -106,6 +106,7 @@ static int64_t view_floats(const golden *g, const qn_image_grid *view)
 static void check_values(const golden *g)
 {
     const qn_tensor_view *want = find(g, "pixel_values");
+    if (!want) return; /* too large to be stored */
     const int64_t n_views = qn_image_plan_views(&g->plan), each = want->n_elements / n_views;
     const double tolerance = want->dtype == QN_DTYPE_F16 ? 2e-2 : 1e-6;
     const uint8_t *rgb = g->rgb;
