@@ -128,12 +128,16 @@ mx::array prim_SCAN(const call &c)
 }
 
 /* A row of -inf alone gives zeros. */
-mx::array prim_SOFTMAX(const call &c)
+static mx::array shares(const mx::array &x)
 {
-    const mx::array &x = c.in(0);
     if (x.size() == 0) return x;
     const mx::array nothing(-std::numeric_limits<float>::infinity());
     return mx::where(mx::equal(mx::max(x, -1, true), nothing), mx::array(0.0f), mx::softmax(x, -1, true));
+}
+
+mx::array prim_SOFTMAX(const call &c)
+{
+    return shares(c.in(0));
 }
 
 mx::array prim_SINKHORN(const call &c)
@@ -141,7 +145,7 @@ mx::array prim_SINKHORN(const call &c)
     const auto &p = c.p().sinkhorn;
     const mx::array eps(p.eps);
     if (c.in(0).size() == 0) return c.in(0);
-    mx::array m = mx::add(mx::softmax(c.in(0), -1, true), eps);
+    mx::array m = mx::add(shares(c.in(0)), eps);
     m = mx::divide(m, mx::add(mx::sum(m, -2, true), eps));
     for (int i = 1; i < p.n_turns; i++) {
         m = mx::divide(m, mx::add(mx::sum(m, -1, true), eps));
