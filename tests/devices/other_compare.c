@@ -31,6 +31,7 @@ static void mlx_usage(qn_test_usage *out)
 static const qn_test_expectations table[] = {
     {.name = "mlx",
      .f64_refusal = "has no f64", /* Apple's GPUs */
+     .chosen_refusal = "chosen blocks",
      .kv_refusal = "--kv-type f16",
      .compile_variable = "QUERN_MLX_COMPILE",
      .counts_spare = 1,
@@ -143,8 +144,8 @@ int qn_test_refuses_f64(qn_status status)
 
 int qn_test_refuses_chosen(qn_status status)
 {
-    return status == QN_E_UNSUPPORTED && (strstr(qn_last_error(), "over chosen blocks") != NULL ||
-                                          strstr(qn_last_error(), "blocks for attention") != NULL);
+    const char *text = qn_test_other()->chosen_refusal;
+    return text && status == QN_E_UNSUPPORTED && strstr(qn_last_error(), text) != NULL;
 }
 
 int qn_test_get_usage(qn_test_usage *out)

@@ -45,6 +45,8 @@ typedef struct {
     int n_inexact;
     /* Part of the sentence that refuses f64. NULL: f64 is computed. */
     const char *f64_refusal;
+    /* The same of attention over chosen blocks, and of choosing them. */
+    const char *chosen_refusal;
     /* Part of the sentence that refuses keys and values of q8_0 and q4_0. NULL: they are taken. */
     const char *kv_refusal;
     /* What an element of a weight of bf16 may differ by, as a share of its row's largest. */

@@ -42,7 +42,7 @@ static void fill(float *x, int64_t n)
 /* One device's half of a world. */
 typedef struct {
     qn_device *device;
-    qn_state *state;
+    qn_state *state, *keys; /* keys: of an index; NULL: there is none */
     qn_program *program;
 } side;
 
@@ -88,14 +88,14 @@ static void compare(const side *sides, const step *st, int n_outputs, int64_t wi
     }
 }
 
-static void new_state(side *s, const qn_state_spec *spec, int half)
+static void new_state(side *s, const qn_state_spec *spec, int half, qn_state **state)
 {
-    OK(s->device->ops->state_new(s->device, spec, &s->state));
-    const size_t bytes = s->device->ops->state_unit_bytes(s->state);
+    OK(s->device->ops->state_new(s->device, spec, state));
+    const size_t bytes = s->device->ops->state_unit_bytes(*state);
     char *bad = qn_alloc(bytes);
     memset(bad, 0xff, bytes);
     for (int32_t u = 0; u < (half ? spec->n_units / 2 : spec->n_units); u++)
-        s->device->ops->state_write(s->state, u, bad);
+        s->device->ops->state_write(*state, u, bad);
     qn_free(bad);
 }
 
@@ -103,28 +103,35 @@ static void close_side(side *s)
 {
     qn_program_free(s->program);
     s->device->ops->state_free(s->state);
+    if (s->keys) s->device->ops->state_free(s->keys);
 }
 
 /* Through memory of the host, or from unit to unit. */
-static void move_unit(const side *s, int32_t from, int32_t to, int by_host)
+static void move_unit_of(const qn_device_ops *ops, qn_state *state, int32_t from, int32_t to, int by_host)
 {
-    const qn_device_ops *ops = s->device->ops;
+    if (!state) return;
     if (!by_host) {
-        ops->state_copy(s->state, from, to);
+        ops->state_copy(state, from, to);
         return;
     }
-    char *bytes = qn_alloc(ops->state_unit_bytes(s->state));
-    ops->state_read(s->state, from, bytes);
-    ops->state_write(s->state, to, bytes);
+    char *bytes = qn_alloc(ops->state_unit_bytes(state));
+    ops->state_read(state, from, bytes);
+    ops->state_write(state, to, bytes);
     qn_free(bytes);
+}
+
+static void move_unit(const side *s, int32_t from, int32_t to, int by_host)
+{
+    move_unit_of(s->device->ops, s->state, from, to, by_host);
+    move_unit_of(s->device->ops, s->keys, from, to, by_host);
 }
 
 /* ---- pages -------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    qn_state_spec spec;
+    qn_state_spec spec, keys; /* keys: of an index, which chooses blocks by the first queries and keys */
     qn_params_attend p;
-    int64_t heads;
+    int64_t heads, top;
     float sinks[16];
     char text[200];
     int64_t length[SEQUENCES];
@@ -153,6 +160,19 @@ static void draw_world(world *w)
                               .softcap = roll(3) ? 0 : 2.5f,
                               .has_sinks = roll(3) == 0};
     w->p.whole = !w->p.window && !w->p.chunk && roll(4) == 0;
+    if (kv == 1 && !w->p.whole && !w->p.chunk && roll(2) && !qn_test_other()->chosen_refusal) {
+        w->p.block = 1 + roll(40);
+        w->p.no_tail = roll(3) == 0;
+        w->top = 1 + roll(6);
+        w->keys = (qn_state_spec){.kind = QN_STATE_PAGES,
+                                  .n_layers = LAYERS,
+                                  .n_units = UNITS,
+                                  .kv_heads = 1,
+                                  .head_dim = dim,
+                                  .v_dim = dim,
+                                  .v_in_k = 1,
+                                  .dtype = QN_DTYPE_F32};
+    }
     fill(w->sinks, w->heads);
     for (int32_t u = 0; u < UNITS; u++) w->free[w->n_free++] = u;
     for (int64_t i = UNITS - 1; i > 0; i--) {
@@ -162,10 +182,12 @@ static void draw_world(world *w)
         w->free[j] = kept;
     }
     snprintf(w->text, sizeof w->text,
-             "%d heads, %d of keys, %d and %d dimensions%s, %s, window %d, chunk %d, softcap %g%s%s",
+             "%d heads, %d of keys, %d and %d dimensions%s, %s, window %d, chunk %d, softcap %g%s%s, %d "
+             "blocks of %d%s",
              (int)w->heads, (int)kv, (int)dim, (int)w->spec.v_dim, w->spec.v_in_k ? " in keys" : "",
              qn_dtype_name(w->spec.dtype), (int)w->p.window, (int)w->p.chunk, (double)w->p.softcap,
-             w->p.has_sinks ? ", sinks" : "", w->p.whole ? ", whole" : "");
+             w->p.has_sinks ? ", sinks" : "", w->p.whole ? ", whole" : "", (int)w->top, (int)w->p.block,
+             w->p.no_tail ? ", no tail" : "");
 }
 
 /* Two layers that write, and one that reads again what the first wrote, where its queries fit. */
@@ -183,19 +205,28 @@ static int make_program(world *w, side *s)
              *row_begin = qn_input(scope, QN_DTYPE_I32, ends),
              *blocks = qn_input(scope, QN_DTYPE_I32, qn_shape_sym(QN_SYM_S, 1, &width)),
              *sinks = w->p.has_sinks ? qn_input(scope, QN_DTYPE_F32, qn_shape_make(1, &w->heads)) : NULL;
-    qn_array *out[OUTPUTS];
+    qn_array *out[OUTPUTS], *chosen = NULL;
     int n = 0;
     for (; n < LAYERS; n++) {
         qn_params_attend p = w->p;
         p.state = s->state;
         p.layer = n;
-        out[n] = qn_attend(scope, &p, q, k, v, positions, row_begin, blocks, sinks);
+        const qn_params_index x = {.state = s->keys,
+                                   .layer = n,
+                                   .top = (int32_t)w->top,
+                                   .scale = 0.5f,
+                                   .block = p.block,
+                                   .window = p.window};
+        if (p.block)
+            chosen = qn_index_blocks(scope, &x, q, qn_reshape_rows(scope, k, 1, &w->spec.head_dim), positions,
+                                     row_begin, blocks, NULL);
+        out[n] = qn_attend_chosen(scope, &p, q, k, v, positions, row_begin, blocks, sinks, chosen);
     }
     if (w->spec.v_dim == w->spec.head_dim) {
         qn_params_attend p = w->p;
         p.state = s->state;
         p.is_written = 1;
-        out[n++] = qn_attend(scope, &p, out[1], k, v, positions, row_begin, blocks, sinks);
+        out[n++] = qn_attend_chosen(scope, &p, out[1], k, v, positions, row_begin, blocks, sinks, chosen);
     }
     OK(qn_scope_status(scope));
     const qn_program_options o = {
@@ -273,7 +304,8 @@ static void pages_of_one_world(const qn_test_pair *pair)
     draw_world(&w);
     const int half = (int)roll(2);
     for (int d = 0; d < 2; d++) {
-        new_state(&sides[d], &w.spec, half);
+        new_state(&sides[d], &w.spec, half, &sides[d].state);
+        if (w.p.block) new_state(&sides[d], &w.keys, half, &sides[d].keys);
         n_outputs = make_program(&w, &sides[d]);
     }
     const int64_t row = w.heads * w.spec.head_dim + w.spec.kv_heads * (w.spec.head_dim + w.spec.v_dim);
@@ -364,7 +396,7 @@ static void slots_of_one_world(const qn_test_pair *pair)
                                 .slot_floats = conv_floats(&r) + r.heads * r.dk * r.dv + roll(3)};
     side sides[2] = {{.device = pair->cpu}, {.device = pair->other}};
     for (int d = 0; d < 2; d++) {
-        new_state(&sides[d], &spec, 0);
+        new_state(&sides[d], &spec, 0, &sides[d].state);
         make_recurrent(&r, &sides[d]);
     }
     const int64_t widths[7] = {

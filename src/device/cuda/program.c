@@ -125,6 +125,10 @@ static char *slot_base(const cuda_exec *e, int slot)
 static qn_cuda_device_state *state_of(const qn_plan_step *s, int64_t *layer)
 {
     const int attends = s->prim == QN_PRIM_ATTEND;
+    if (s->prim == QN_PRIM_INDEX_BLOCKS) {
+        *layer = s->params.index.layer;
+        return (qn_cuda_device_state *)s->params.index.state;
+    }
     if (!attends && s->prim != QN_PRIM_SHORT_CONV && s->prim != QN_PRIM_GATED_DELTA) return NULL;
     *layer = attends ? s->params.attend.layer : s->params.recurrent.layer;
     return (qn_cuda_device_state *)(attends ? s->params.attend.state : s->params.recurrent.state);
@@ -337,13 +341,14 @@ static qn_status host_numbers(const cuda_exec *e, const qn_operand *o, const int
 static qn_status reach_pages(const cuda_exec *e, const qn_plan_step *s, qn_cuda_device_state *state)
 {
     const int32_t *positions = NULL, *row_begin = NULL, *blocks = NULL;
-    QN_TRY(host_numbers(e, &s->in[3], &positions));
-    QN_TRY(host_numbers(e, &s->in[4], &row_begin));
-    QN_TRY(host_numbers(e, &s->in[5], &blocks));
-    const int64_t n = qn_shape_dim(&s->in[4].shape, 0, &e->sizes) - 1;
+    const qn_operand *in = s->in + (s->prim == QN_PRIM_INDEX_BLOCKS ? 2 : 3); /* these three */
+    QN_TRY(host_numbers(e, &in[0], &positions));
+    QN_TRY(host_numbers(e, &in[1], &row_begin));
+    QN_TRY(host_numbers(e, &in[2], &blocks));
+    const int64_t n = qn_shape_dim(&in[1].shape, 0, &e->sizes) - 1;
     for (int64_t i = 0; i < n; i++) {
         if (row_begin[i + 1] <= row_begin[i]) continue;
-        const int32_t *table = blocks + i * s->in[5].stride[0];
+        const int32_t *table = blocks + i * in[2].stride[0];
         const int64_t pages = positions[row_begin[i + 1] - 1] / QN_PAGE_TOKENS + 1 - table[0];
         const int64_t first = positions[row_begin[i]] / QN_PAGE_TOKENS - table[0];
         for (int64_t p = first > 0 ? first : 0; p < pages; p++)
@@ -371,7 +376,8 @@ static qn_status reach_states(const cuda_exec *e)
         int64_t layer;
         qn_cuda_device_state *state = state_of(s, &layer);
         if (!state || state == last) continue;
-        QN_TRY(s->prim == QN_PRIM_ATTEND ? reach_pages(e, s, state) : reach_slots(e, s, state));
+        const int has_pages = s->prim == QN_PRIM_ATTEND || s->prim == QN_PRIM_INDEX_BLOCKS;
+        QN_TRY(has_pages ? reach_pages(e, s, state) : reach_slots(e, s, state));
         last = state;
     }
     return QN_OK;

@@ -189,7 +189,7 @@ static void refuse_chosen(const call &c)
 
 mx::array prim_INDEX_BLOCKS(const call &c)
 {
-    throw failure(QN_E_UNSUPPORTED, "choosing blocks for attention");
+    throw failure(QN_E_UNSUPPORTED, "the choice of chosen blocks");
 }
 
 mx::array prim_ATTEND(const call &c)

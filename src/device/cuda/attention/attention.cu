@@ -226,8 +226,6 @@ static qn_cuda_attention over_pages(const qn_cuda_step *s)
 
 static qn_status launch(qn_cuda_context *c, const qn_cuda_step *s)
 {
-    if (s->params->attend.block)
-        return qn_cuda_fail(QN_E_UNSUPPORTED, "device cuda does not attend over chosen blocks yet");
     if (!s->state.base) return qn_cuda_attend_ragged(c, s);
     qn_cuda_attention a = over_pages(s);
     if (!a.past || !a.n_sequences) return QN_OK;
@@ -235,12 +233,13 @@ static qn_status launch(qn_cuda_context *c, const qn_cuda_step *s)
         const qn_status status = qn_cuda_write_pages(c, s);
         if (status != QN_OK) return status;
     }
+    if (s->params->attend.block) return qn_cuda_attend_chosen(c, s, &a, s->state.dtype);
     return qn_cuda_attend(c, &a, s->state.dtype, s->scratch);
 }
 
 static size_t scratch_bytes(const qn_cuda_step *s)
 {
-    if (!s->params->attend.state) return 0;
+    if (!s->params->attend.state || s->params->attend.block) return 0;
     const qn_cuda_attention a = over_pages(s);
     return qn_cuda_attend_scratch(&a);
 }

@@ -53,6 +53,10 @@ typedef struct {
 qn_status qn_cuda_attend(qn_cuda_context *c, qn_cuda_attention *a, qn_dtype dtype, void *scratch);
 size_t qn_cuda_attend_scratch(const qn_cuda_attention *a);
 
+/* The same over chosen blocks, the last input of s. */
+qn_status qn_cuda_attend_chosen(qn_cuda_context *c, const qn_cuda_step *s, const qn_cuda_attention *a,
+                                qn_dtype dtype);
+
 /* Parts of what all attention takes from a step; sinks: which input they are. */
 qn_cuda_attention qn_cuda_attention_of(const qn_cuda_step *s, int sinks);
 

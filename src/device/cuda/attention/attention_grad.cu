@@ -17,6 +17,9 @@ typedef struct {
     const int32_t *positions, *row_begin;
     int64_t n_rows, n_sequences, window, chunk;
     int whole, n_heads, kv_heads, shared, dim, v_dim;
+    const int32_t *chosen; /* with block > 0: [row][top] */
+    int64_t block, top, chosen_row;
+    int no_tail;
     float scale, cap, inverse_cap;
     float *stats; /* [row][head][4]: largest score, total, dout . out */
 } gradient;
@@ -32,6 +35,7 @@ typedef struct {
     float a[STEP * LINE], b[STEP * LINE]; /* [k][i]: what a product multiplies at the moment */
     float p[TILE * LINE], slopes[TILE * LINE];
     float largest[TILE], total[TILE], mean[TILE];
+    uint16_t chosen[TILE * TILE / 16]; /* bits of 16 positions each */
 } shared_memory;
 
 /* ---- products ------------------------------------------------------------------------------------------ */
@@ -105,7 +109,7 @@ static __device__ void multiply_into(shared_memory *s, float *out, int64_t out_r
 
 /* Rows [row, row + n_rows) of the step and [key, key + n_keys), of one sequence; a head and its key head. */
 typedef struct {
-    int64_t row, key;
+    int64_t row, key, begin; /* begin: of the sequence */
     int n_rows, n_keys, head, kv;
 } place;
 
@@ -114,6 +118,37 @@ static __device__ __forceinline__ int sees(const gradient &a, int64_t row, int64
 {
     return (a.whole || key <= row) && (!a.window || key > row - a.window) &&
            (!a.chunk || (row < a.n_rows && row - key <= a.positions[row] % a.chunk));
+}
+
+/* Over chosen blocks: which positions of a tile lie in a block that their row chose, or in its tail; 4 threads a row.
+ * Begins after all threads are done with the tile before. */
+static __device__ __forceinline__ void mark_chosen(const gradient &a, shared_memory *s, const place &at)
+{
+    if (!a.block) return;
+    const int64_t row = at.row + threadIdx.x / 4, key = at.key - at.begin + threadIdx.x % 4 * 16,
+                  whole = (row - at.begin + 1) / a.block;
+    const int32_t *chosen = a.chosen + row * a.chosen_row;
+    unsigned bits = 0;
+#pragma unroll 1
+    for (int i = 0; i < 16; i++) {
+        const int64_t number = (key + i) / a.block;
+        int is_chosen = number >= whole && !a.no_tail;
+        if (number < whole && row < a.n_rows) {
+#pragma unroll 1
+            for (int64_t n = 0; n < a.top; n++) is_chosen |= chosen[n] == number;
+        }
+        bits |= (unsigned)is_chosen << i;
+    }
+    __syncthreads();
+    s->chosen[threadIdx.x] = (uint16_t)bits;
+}
+
+/* Row and key of the tile. */
+static __device__ __forceinline__ int sees_in(const gradient &a, const shared_memory *s, const place &at,
+                                              int row, int key)
+{
+    if (a.block && !(s->chosen[row * 4 + key / 16] >> key % 16 & 1)) return 0;
+    return sees(a, at.row + row, at.key + key);
 }
 
 static __device__ __forceinline__ matrix rows_of(const float *x, int64_t stride, int64_t row, int n, int head,
@@ -144,6 +179,7 @@ static __device__ __forceinline__ void multiply_keys(const gradient &a, shared_m
 static __device__ __forceinline__ void tile_slopes(const gradient &a, shared_memory *s, const place &at)
 {
     float c[4][4], dp[4][4];
+    mark_chosen(a, s, at);
     multiply_keys(a, s, at, c);
     multiply(s, rows_of(a.d_out, a.d_row, at.row, at.n_rows, at.head, a.v_dim),
              rows_of(a.v, a.v_row, at.key, at.n_keys, at.kv, a.v_dim), dp);
@@ -154,7 +190,7 @@ static __device__ __forceinline__ void tile_slopes(const gradient &a, shared_mem
         for (int j = 0; j < 4; j++) {
             const int row = threadIdx.x / 16 * 4 + i, key = threadIdx.x % 16 * 4 + j;
             float p = 0, slope = 0;
-            if (row < at.n_rows && key < at.n_keys && sees(a, at.row + row, at.key + key)) {
+            if (row < at.n_rows && key < at.n_keys && sees_in(a, s, at, row, key)) {
                 float tangent;
                 p = expf(score_of(a, c[i][j], &tangent) - s->largest[row]) / s->total[row];
                 slope = (dp[i][j] - s->mean[row]) * p;
@@ -187,6 +223,7 @@ static __device__ __forceinline__ void add_scores(const gradient &a, shared_memo
                                                   float *largest, float *total)
 {
     float c[4][4], tangent;
+    mark_chosen(a, s, at);
     multiply_keys(a, s, at, c);
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -200,14 +237,14 @@ static __device__ __forceinline__ void add_scores(const gradient &a, shared_memo
     float m = -INFINITY, sum = 0;
     int n = 0;
     for (int key = threadIdx.x % 4; key < at.n_keys; key += 4) {
-        if (!sees(a, at.row + row, at.key + key)) continue;
+        if (!sees_in(a, s, at, row, key)) continue;
         m = qn_larger(x[key], m);
         n++;
     }
     m = largest_of_4(m);
     const float now = qn_larger(m, *largest);
     for (int key = threadIdx.x % 4; key < at.n_keys; key += 4)
-        if (sees(a, at.row + row, at.key + key)) sum += expf(x[key] - now);
+        if (sees_in(a, s, at, row, key)) sum += expf(x[key] - now);
     sum = sum_of_4(sum);
     if (sum_of_4((float)n) > 0) {
         *total = *largest == -INFINITY ? sum : *total * expf(*largest - now) + sum;
@@ -271,7 +308,7 @@ static __global__ void grad_rows(gradient a)
     shared_memory *s = (shared_memory *)memory;
     qn_row_tile t;
     if (!qn_find_tile(a.row_begin, a.n_sequences, 0, a.n_rows, TILE, blockIdx.x / a.n_heads, &t)) return;
-    place at = {t.row, 0, (int)t.n, 0, (int)(blockIdx.x % a.n_heads)};
+    place at = {t.row, 0, t.begin, (int)t.n, 0, (int)(blockIdx.x % a.n_heads)};
     at.kv = at.head / a.shared;
     int64_t low, high;
     keys_of(a, t, &low, &high);
@@ -299,7 +336,7 @@ static __global__ void grad_keys(gradient a)
     shared_memory *s = (shared_memory *)memory;
     qn_row_tile t;
     if (!qn_find_tile(a.row_begin, a.n_sequences, 0, a.n_rows, TILE, blockIdx.x / a.kv_heads, &t)) return;
-    place at = {0, t.row, 0, (int)t.n, 0, (int)(blockIdx.x % a.kv_heads)};
+    place at = {0, t.row, t.begin, 0, (int)t.n, 0, (int)(blockIdx.x % a.kv_heads)};
     const int64_t low = a.whole ? t.begin : t.row;
     int64_t high = t.end;
     if (a.window && t.row + t.n - 1 + a.window < high) high = t.row + t.n - 1 + a.window;
@@ -352,6 +389,14 @@ static gradient gradient_of(const qn_cuda_step *s)
     a.out = (const float *)in[5].data;
     a.d_out = (const float *)in[6].data;
     a.sinks = p->has_sinks ? (const float *)in[7].data : NULL;
+    if (p->block) {
+        const qn_cuda_operand *chosen = &in[s->n_in - 1];
+        a.chosen = (const int32_t *)chosen->data;
+        a.top = chosen->dim[1];
+        a.chosen_row = chosen->stride[0];
+        a.block = p->block;
+        a.no_tail = p->no_tail;
+    }
     a.q_row = in[0].stride[0];
     a.k_row = in[1].stride[0];
     a.v_row = in[2].stride[0];
@@ -380,8 +425,6 @@ static gradient gradient_of(const qn_cuda_step *s)
 
 static qn_status launch(qn_cuda_context *c, const qn_cuda_step *s)
 {
-    if (s->params->attend.block)
-        return qn_cuda_fail(QN_E_UNSUPPORTED, "device cuda does not attend over chosen blocks yet");
     const gradient a = gradient_of(s);
     if (!a.n_rows || a.n_sequences < 1) return QN_OK;
     const int64_t n_tiles = qn_most_tiles(a.n_rows, a.n_sequences, TILE);

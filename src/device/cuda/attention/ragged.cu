@@ -21,5 +21,6 @@ qn_status qn_cuda_attend_ragged(qn_cuda_context *c, const qn_cuda_step *s)
     a.v = rows_of(&s->in[2]);
     a.is_loose = !is_aligned(&a.k) || !is_aligned(&a.v);
     a.n_groups = 1;
+    if (s->params->attend.block) return qn_cuda_attend_chosen(c, s, &a, QN_DTYPE_F32);
     return qn_cuda_attend(c, &a, QN_DTYPE_F32, NULL);
 }
