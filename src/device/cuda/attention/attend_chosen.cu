@@ -133,7 +133,8 @@ template <qn_dtype D> static __global__ void attend(work w)
     for (int d = threadIdx.x - lane; d < v_pad; d += THREADS) {
         float x = 0;
         if (all.largest > -INFINITY)
-            x = qn_close_softmax(all, gathered[d + lane], a.sinks ? a.sinks + head : NULL, D == QN_DTYPE_Q4_0);
+            x = qn_close_softmax(all, gathered[d + lane], a.sinks ? a.sinks + head : NULL,
+                                 D == QN_DTYPE_Q4_0);
         if (d + lane < a.v.dim) out[d + lane] = x;
     }
 }
