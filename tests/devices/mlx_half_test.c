@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "engine/machine/engine_parts.h"
+#include "tests/devices/other_compare.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/kinds.h"
@@ -127,6 +128,7 @@ static void near_exact(void **state)
 {
     char path[128];
     need_device();
+    qn_test_skip_chosen(*state);
     snprintf(path, sizeof path, "models/%s", (const char *)*state);
     check_near(path, 1);
 }
@@ -164,6 +166,7 @@ static void company(void **state)
 {
     char path[128];
     need_device();
+    qn_test_skip_chosen(*state);
     snprintf(path, sizeof path, "models/%s", (const char *)*state);
     qn_engine *e = open_engine(qn_test_need_fixture(path), QN_PRECISION_HIGH, SEQUENCES);
     const int64_t vocab = qn_engine_config(e)->vocab_size, lengths[SEQUENCES] = {LONGEST, 1, 33, 33};

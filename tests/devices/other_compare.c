@@ -14,7 +14,9 @@
 #include "device/mlx/mlx.h"
 #include "device/registry.h"
 #include "prim/convert.h"
+#include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/model_dir.h"
 
 /* ---- what is expected --------------------------------------------------------------------------------- */
 
@@ -140,6 +142,31 @@ int qn_test_refuses_f64(qn_status status)
 {
     const char *text = qn_test_other()->f64_refusal;
     return text && status == QN_E_UNSUPPORTED && strstr(qn_last_error(), text) != NULL;
+}
+
+void qn_test_skip_chosen(const char *kind)
+{
+    char path[160];
+    qn_model_config c;
+    qn_engine *e = NULL;
+    snprintf(path, sizeof path, "models/%.100s", kind);
+    const char *dir = qn_test_need_fixture(path);
+    qn_test_ok(qn_test_config(dir, &c));
+    const int is_indexed = c.index.pool != QN_INDEX_NONE;
+    qn_config_free(&c);
+    if (!is_indexed) return;
+    const qn_engine_options o = {
+        .device = qn_test_other()->name, .precision = QN_PRECISION_EXACT, .max_rows = 16, .n_threads = 1};
+    const int32_t id = 0;
+    qn_status status = qn_test_engine_try(dir, &o, &e);
+    if (status == QN_OK) { /* what a step refuses is not known before */
+        qn_sequence *s = qn_test_sequence(e);
+        const qn_feed feed = {s, &id, 1, QN_LOGITS_NONE};
+        status = qn_engine_step(e, 1, &feed, NULL, NULL, NULL);
+        qn_sequence_free(s);
+    }
+    qn_engine_close(e);
+    if (qn_test_refuses_chosen(status)) skip();
 }
 
 int qn_test_refuses_chosen(qn_status status)

@@ -75,6 +75,8 @@ int qn_test_may_differ(qn_prim prim);
 int qn_test_refuses_f64(qn_status status);
 /* The same of attention over chosen blocks and of choosing them. */
 int qn_test_refuses_chosen(qn_status status);
+/* Ends the test as skipped where a kind's layers are indexed, and the device refuses that. */
+void qn_test_skip_chosen(const char *kind);
 /* 0 and zeros: the device does not tell. */
 int qn_test_get_usage(qn_test_usage *out);
 
