@@ -38,9 +38,9 @@ extern "C" {
 /* Zero or NULL: the default, in brackets. Fields that qn_train_options has, too, mean the same there. */
 typedef struct {
     qn_train_method method; /* [QN_TRAIN_LORA]; QN_TRAIN_FULL: f32 copies of all weights are trained */
-    const char *targets;    /* modules that get factors [all linear layers but routers and experts] */
-    int32_t rank;           /* [8] */
-    float alpha;            /* [16] */
+    const char *targets; /* modules that get factors [all linear layers but routers, indexes and experts] */
+    int32_t rank;        /* [8] */
+    float alpha;         /* [16] */
     int rslora;
     qn_train_init init;             /* how A begins; B is zero, so that nothing changes at first */
     int bf16_adapter;               /* factors are kept in bf16, and computed with in f32 */

@@ -376,6 +376,24 @@ static void refuses_to_open(void **state)
     qn_model_close(&model);
 }
 
+/* What chooses blocks for attention is trained by no name, and a pattern goes past it. */
+static void refuses_an_index(void **state)
+{
+    qn_model *model;
+    qn_finetune *f = NULL;
+    qn_test_ok(qn_model_open(qn_test_need_fixture("families2/glm5_next"), &(qn_model_options){.n_threads = 1},
+                             &model));
+    static const char *const none[] = {"indexer.wk", "*.indexer.*"};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(qn_finetune_open(model, &(qn_finetune_options){.targets = none[i]}, &f),
+                         QN_E_UNSUPPORTED);
+        assert_non_null(strstr(qn_last_error(), "indexer.w"));
+    }
+    qn_test_ok(qn_finetune_open(model, &(qn_finetune_options){.targets = "*.self_attn.*"}, &f));
+    qn_finetune_close(f);
+    qn_model_close(&model);
+}
+
 /* ---- together with the engine ------------------------------------------------------------------------- */
 
 static void *serve(void *arg)
@@ -474,6 +492,7 @@ int main(void)
         cmocka_unit_test(refuses_infinite),
         cmocka_unit_test(refuses_lost_files),
         cmocka_unit_test(refuses_to_open),
+        cmocka_unit_test(refuses_an_index),
         cmocka_unit_test(serves_meanwhile),
         cmocka_unit_test(trains_on_data),
     };

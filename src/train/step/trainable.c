@@ -256,15 +256,23 @@ static int in_layers(const qn_trainable_options *o, const qn_module *m)
     return m->layer >= o->layer_begin && (!o->layer_end || m->layer < o->layer_end);
 }
 
+/* A pattern with a wildcard leaves out what cannot be trained, unless it matches nothing else. */
 static qn_status mark_pattern(const qn_trainable_options *o, const char *pattern, const qn_module *modules,
                               int64_t n, char *chosen)
 {
+    const int is_wild = strpbrk(pattern, "*?") != NULL;
+    const char *of_index = NULL;
     int64_t any = 0;
     for (int64_t i = 0; i < n; i++) {
         if (!fits(modules[i].name, pattern)) continue;
+        if (is_wild && is_of_index(modules[i].roles[0])) {
+            of_index = modules[i].name;
+            continue;
+        }
         any++;
         if (in_layers(o, &modules[i])) chosen[i] = 1;
     }
+    if (!any && of_index) return refuse_index(of_index);
     return any ? QN_OK
                : qn_fail(QN_E_ARG,
                          "target %s matches no linear layer of the model; their names are such as %s or %s",
