@@ -14,6 +14,8 @@ const qn_family *qn_family_at(int i)
 {
     if (i < qn_family_count) return &qn_family_rows[i];
     i -= qn_family_count;
+    if (i < qn_family_experts_count) return &qn_family_experts_rows[i];
+    i -= qn_family_experts_count;
     if (i < qn_family_recurrent_count) return &qn_family_recurrent_rows[i];
     i -= qn_family_recurrent_count;
     if (i < qn_family_seeing_count) return &qn_family_seeing_rows[i];

@@ -247,9 +247,10 @@ typedef struct qn_family {
 } qn_family;
 
 /* [qn_family_count], .. */
-extern const qn_family qn_family_rows[], qn_family_recurrent_rows[], qn_family_seeing_rows[],
-    qn_family_encoder_rows[];
-extern const int qn_family_count, qn_family_recurrent_count, qn_family_seeing_count, qn_family_encoder_count;
+extern const qn_family qn_family_rows[], qn_family_experts_rows[], qn_family_recurrent_rows[],
+    qn_family_seeing_rows[], qn_family_encoder_rows[];
+extern const int qn_family_count, qn_family_experts_count, qn_family_recurrent_count, qn_family_seeing_count,
+    qn_family_encoder_count;
 
 /* Row i of the tables, one behind the other; NULL behind the last. */
 const qn_family *qn_family_at(int i);
