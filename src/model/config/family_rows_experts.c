@@ -1,4 +1,4 @@
-/* The rows of families.h that have experts: constant data. Those whose layers recur, and Gemma 4, lie beside. */
+/* The rows of families.h that have experts: constant data. Gemma 4 and most of those whose layers recur lie beside. */
 #include "model/config/families.h"
 
 #include <stddef.h>
