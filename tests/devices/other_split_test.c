@@ -77,7 +77,7 @@ static int64_t look(const char *path, int *has_border)
     qn_test_ok(qn_source_open(path, NULL, &source));
     qn_test_ok(qn_config_read(source, &c));
     const int64_t n = c.num_hidden_layers;
-    *has_border = !c.altup_num_inputs;
+    *has_border = !c.altup_num_inputs && !c.hyper.hc_count;
     qn_config_free(&c);
     qn_source_close(source);
     return n;
