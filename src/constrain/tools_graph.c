@@ -143,3 +143,36 @@ qn_status qn_string_dfa(qn_constraint *c, int32_t string, qn_dfa **out)
     *out = qn_dfa_retain(c->program.dfas[r->dfa]);
     return QN_OK;
 }
+
+qn_status qn_names_dfa(qn_constraint *c, const char *pattern, int32_t which, qn_dfa **out)
+{
+    const qn_dfa_limits *l = &c->program.dfa_limits;
+    qn_dfa *names, *both;
+    *out = NULL;
+    QN_TRY(qn_dfa_regex(pattern, strlen(pattern), QN_REGEX_WHOLE, l, &names));
+    if (which != QN_NONE) {
+        const qn_status status = qn_dfa_intersect(names, c->program.dfas[which], l, &both);
+        qn_dfa_release(names);
+        QN_TRY(status);
+        names = both;
+    }
+    if (qn_dfa_is_empty(names))
+        qn_dfa_release(names);
+    else
+        *out = names;
+    return QN_OK;
+}
+
+qn_status qn_put_member(qn_constraint *c, int is_required, uint32_t member, const char *separator,
+                        uint32_t *first, uint32_t *more)
+{
+    uint32_t behind;
+    QN_TRY(qn_put_bytes(c, separator, strlen(separator), member, &behind));
+    if (is_required) {
+        *first = member;
+        *more = behind;
+        return QN_OK;
+    }
+    QN_TRY(qn_put_choice(c, member, *first, first));
+    return qn_put_choice(c, behind, *more, more);
+}

@@ -197,18 +197,11 @@ static qn_status put_members(qn_tools *k, const qn_object_rule *o, const uint32_
     }
     for (uint32_t i = o->n_members; i-- > 0;) {
         const qn_member *m = &o->members[order[i]];
-        uint32_t node, comma;
+        uint32_t node;
         if (!m->is_possible) continue;
         QN_TRY(put_part(k, m->value, more, &node));
         QN_TRY(put_name(k, m, node, &node));
-        QN_TRY(qn_put_bytes(c, ",", 1, node, &comma));
-        if (m->is_required) {
-            first = node;
-            more = comma;
-        } else {
-            QN_TRY(qn_put_choice(c, node, first, &first));
-            QN_TRY(qn_put_choice(c, comma, more, &more));
-        }
+        QN_TRY(qn_put_member(c, m->is_required, node, ",", &first, &more));
     }
     return qn_put_bytes(c, "{", 1, first, out);
 }

@@ -145,18 +145,8 @@ static qn_status put_any_parameters(qn_tools *k, const qn_tool *t, const frame *
         qn_dfa *d;
         QN_TRY(put_parameter_value(&x, o->classes[i].value, &value));
         if (!value) continue;
-        QN_TRY(qn_dfa_regex(name, sizeof name - 1, QN_REGEX_WHOLE, &c->program.dfa_limits, &d));
-        if (o->classes[i].dfa != QN_NONE) {
-            qn_dfa *names = d;
-            qn_status status =
-                qn_dfa_intersect(names, c->program.dfas[o->classes[i].dfa], &c->program.dfa_limits, &d);
-            qn_dfa_release(names);
-            QN_TRY(status);
-        }
-        if (qn_dfa_is_empty(d)) {
-            qn_dfa_release(d);
-            continue;
-        }
+        QN_TRY(qn_names_dfa(c, name, o->classes[i].dfa, &d));
+        if (!d) continue;
         QN_TRY(qn_put_text(c, w->after, value, &node));
         QN_TRY(qn_put_dfa(c, d, node, &node));
         QN_TRY(qn_put_text(c, w->before, node, &node));

@@ -57,6 +57,13 @@ enum { QN_FREE_MAY_END = 1, QN_FREE_TEXT = 2 /* no special tokens */ };
 qn_status qn_put_free(qn_constraint *c, const qn_marks *m, unsigned flags, uint32_t next, uint32_t *out);
 /* The texts of d without those that contain mark; d is taken over, also on failure. mark may be NULL. */
 qn_status qn_without(const qn_constraint *c, qn_dfa *d, const char *mark, qn_dfa **out);
+/* The names that a regular expression takes, and automaton `which` of the program too, if it is not QN_NONE. The caller
+ * releases it. *out NULL: there are none. */
+qn_status qn_names_dfa(qn_constraint *c, const char *pattern, int32_t which, qn_dfa **out);
+/* One member more, at the node `member`, before those that are there. *first: where the members begin, *more: where they
+ * go on behind another one, with the separator. */
+qn_status qn_put_member(qn_constraint *c, int is_required, uint32_t member, const char *separator,
+                        uint32_t *first, uint32_t *more);
 /* The automaton of a string of the program; the caller releases it. */
 qn_status qn_string_dfa(qn_constraint *c, int32_t string, qn_dfa **out);
 

@@ -40,18 +40,8 @@ static qn_status put_any(qn_tools *k, const qn_object_rule *o, uint32_t more, ui
         qn_dfa *d;
         QN_TRY(qn_put_value(c, o->classes[i].value, more, &node));
         QN_TRY(qn_put_bytes(c, "=", 1, node, &node));
-        QN_TRY(qn_dfa_regex(key_pattern, strlen(key_pattern), QN_REGEX_WHOLE, &c->program.dfa_limits, &d));
-        if (o->classes[i].dfa != QN_NONE) {
-            qn_dfa *names = d;
-            qn_status status =
-                qn_dfa_intersect(names, c->program.dfas[o->classes[i].dfa], &c->program.dfa_limits, &d);
-            qn_dfa_release(names);
-            QN_TRY(status);
-        }
-        if (qn_dfa_is_empty(d)) {
-            qn_dfa_release(d);
-            continue;
-        }
+        QN_TRY(qn_names_dfa(c, key_pattern, o->classes[i].dfa, &d));
+        if (!d) continue;
         QN_TRY(qn_put_dfa(c, d, node, &node));
         QN_TRY(qn_put_other(c, node, some));
     }
@@ -90,7 +80,7 @@ static qn_status put_object(qn_tools *k, const qn_tool *t, int32_t object, uint3
     /* first: the arguments from here on if none came before; more: if some did. */
     for (uint32_t i = o.n_members; i-- > 0;) {
         const qn_member *m = &o.members[i];
-        uint32_t node, comma;
+        uint32_t node;
         int is_word = 0;
         if (!m->is_possible) continue;
         QN_TRY(is_key(k, m, &is_word));
@@ -102,14 +92,7 @@ static qn_status put_object(qn_tools *k, const qn_tool *t, int32_t object, uint3
                 m->name, t->name, k->f->name);
         if (!is_word) continue;
         QN_TRY(put_pair(k, m, more, &node));
-        QN_TRY(qn_put_bytes(c, ", ", 2, node, &comma));
-        if (m->is_required) {
-            first = node;
-            more = comma;
-        } else {
-            QN_TRY(qn_put_choice(c, node, first, &first));
-            QN_TRY(qn_put_choice(c, comma, more, &more));
-        }
+        QN_TRY(qn_put_member(c, m->is_required, node, ", ", &first, &more));
     }
     *out = first;
     return QN_OK;
