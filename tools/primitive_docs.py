@@ -175,10 +175,10 @@ def table(head, rows):
 def page():
     """The text of docs/primitives.md."""
     rules, array = read("src/prim/*.c"), read("src/array/*.c")
-    cpu = read("src/device/cpu/*.c", "src/device/cpu/kernels/vector/elementwise.body.h")
+    cpu = read("src/device/cpu/*.c", "src/device/cpu/*/*.c", "src/device/cpu/kernels/vector/elementwise.body.h")
     tests = read("tests/primitives/gradients*.c", "src/array/*_test.c", "tests/primitives/ops_cases.c",
-                 "src/device/cpu/kernels/*/*_test.c", "src/device/cpu/*_test.c", "tests/*/*_test.c",
-                 "src/train/*/*_test.c")
+                 "src/device/cpu/kernels/*/*_test.c", "src/device/cpu/*_test.c", "src/device/cpu/*/*_test.c",
+                 "tests/*/*_test.c", "src/train/*/*_test.c")
     sources, elementwise, others = [], [], []
     for letter, name, argument, comment in entries():
         how = [plain(stated(array, t, letter, name)) for t in TABLES]

@@ -22,7 +22,7 @@ test-tsan: $(filter $(TSAN_TESTS),$(TESTS))
 # training's functions. They alone are instrumented; the other objects are the release build's, which is there (see the target).
 COVERED := $(filter-out %_test.c %_fuzz.c,$(foreach p,src/engine/ src/cache/ src/api/ src/server/core/ src/server/route_prompt_cache \
 	src/backend/native/native_cache src/train/function/finetune src/train/step/trainable_bind src/train/step/update \
-	src/train/step/base src/device/cpu/ragged src/model/forward/blocks/attend,$(filter $(p)%,$(SRC))))
+	src/train/step/base src/device/cpu/attention/ragged src/model/forward/blocks/attend,$(filter $(p)%,$(SRC))))
 ifeq ($(VARIANT),coverage)
 $(call OBJ,$(COVERED)): INSTRUMENT := -O0 --coverage -fprofile-update=atomic
 $(filter-out $(call OBJ,$(COVERED)),$(call OBJ,$(SRC) $(TESTS_SRC))): $(B)/%.o: build/release/%.o

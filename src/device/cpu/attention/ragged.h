@@ -1,6 +1,6 @@
 /* Attention without a state, for attention.c: see ragged.c. */
-#ifndef QN_DEVICE_CPU_RAGGED_H
-#define QN_DEVICE_CPU_RAGGED_H
+#ifndef QN_DEVICE_CPU_ATTENTION_RAGGED_H
+#define QN_DEVICE_CPU_ATTENTION_RAGGED_H
 
 #include "device/cpu/cpu.h"
 

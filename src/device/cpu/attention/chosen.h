@@ -3,8 +3,8 @@
  * Of a row's sequence only the pages that it sees anything of are read: they become a table of their own, in which the
  * row's positions are counted anew, with a mark for each of these that it does not see. So the kernels of attention go
  * through them as through a short sequence, and a row costs what it sees, whatever its sequence's length. */
-#ifndef QN_DEVICE_CPU_CHOSEN_H
-#define QN_DEVICE_CPU_CHOSEN_H
+#ifndef QN_DEVICE_CPU_ATTENTION_CHOSEN_H
+#define QN_DEVICE_CPU_ATTENTION_CHOSEN_H
 
 #include "device/cpu/cpu.h"
 

@@ -3,9 +3,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "device/cpu/chosen.h"
+#include "device/cpu/attention/chosen.h"
+#include "device/cpu/attention/ragged.h"
 #include "device/cpu/cpu.h"
-#include "device/cpu/ragged.h"
 #include "prim/blocks.h"
 
 /* ---- over pages --------------------------------------------------------------------------------------- */

@@ -2,9 +2,9 @@
  *
  * Keys and values are first laid into pages of f32 that live as long as the step, then the kernels of attention
  * over pages go through them. So a row gets the bits that it gets in an engine that keeps f32. */
-#include "device/cpu/ragged.h"
+#include "device/cpu/attention/ragged.h"
 
-#include "device/cpu/chosen.h"
+#include "device/cpu/attention/chosen.h"
 
 /* The shared area: numbers of all pages, then the pages. */
 typedef struct {

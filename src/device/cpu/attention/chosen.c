@@ -1,4 +1,4 @@
-#include "device/cpu/chosen.h"
+#include "device/cpu/attention/chosen.h"
 
 #include <string.h>
 
