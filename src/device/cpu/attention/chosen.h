@@ -1,8 +1,8 @@
 /* Attention of rows over chosen blocks, for attention.c and ragged.c.
  *
- * Of a row's sequence only the pages that it sees anything of are read: they become a table of their own, in which the
- * row's positions are counted anew, with a mark for each of these that it does not see. So the kernels of attention go
- * through them as through a short sequence, and a row costs what it sees, whatever its sequence's length. */
+ * A row reads only the pages that hold a position which it sees. They become a block table of the row's own. Positions are
+ * counted from the begin of that table, and a mark hides each position that the row does not see. The kernels of attention
+ * read the table as a short sequence. So the work of a row does not grow with the length of its sequence. */
 #ifndef QN_DEVICE_CPU_ATTENTION_CHOSEN_H
 #define QN_DEVICE_CPU_ATTENTION_CHOSEN_H
 

@@ -1,7 +1,7 @@
 /* The blocks that rows attend to: each scores the keys of all that it sees as a whole, and takes the best.
  *
- * Workers claim rows. Where there are fewer rows than workers these claim tiles of keys first, and scores meet in the
- * shared area. A row's scores are chains of their own, so its choice has the same bits in both. */
+ * Workers claim rows. If there are fewer rows than workers, they claim tiles of keys, and the scores meet in the shared
+ * area. Each score is summed in one order, so both ways choose the same blocks. */
 #include <string.h>
 
 #include "device/cpu/cpu.h"
