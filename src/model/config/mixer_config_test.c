@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -181,19 +182,32 @@ static void latent(void **state)
     qn_config_free(&c);
 }
 
+/* Sizes of a model of GLM 5.3 Flash's family, whatever those of the fixture are. */
+#define HYPER_SIZES                                                                                 \
+    "\"num_hidden_layers\": 4, \"hc_eps\": 1e-6, \"rms_norm_eps\": 1e-5, \"qk_nope_head_dim\": 12," \
+    " \"qk_rope_head_dim\": 0, \"qk_head_dim\": 12, \"kv_lora_rank\": 20, \"indexer_types\": null"
+
+static void read_hyper(const char *more, qn_model_config *c)
+{
+    char patch[1024];
+    snprintf(patch, sizeof patch, "{\"text_config\": {" HYPER_SIZES ", %s}}", more);
+    read_ok("models/glm5_next", patch, c);
+}
+
 /* Streams, decays that are held, latents without a rotated part, layers by their names. */
 static void hyper_connections(void **state)
 {
-    static const char kind[] = "models/glm5_next";
     qn_model_config c;
-    if (!qn_test_fixture(kind)) skip();
-    read_ok(kind, "{}", &c);
+    read_hyper("\"hc_mult\": 3, \"hc_sinkhorn_iters\": 7, \"linear_lower_bound\": -4, \"swiglu_limit\": 1.5, "
+               "\"layer_types\": [\"linear_attention\", \"linear_attention\", \"linear_attention\", "
+               "\"indexed_attention\"], \"mlp_layer_types\": [\"dense\", \"sparse\", \"sparse\", \"sparse\"]",
+               &c);
     assert_string_equal(c.architecture, "glm5_next");
     assert_int_equal(c.hyper.kind, QN_HYPER_SINKHORN);
     assert_int_equal(c.hyper.hc_count, 3);
-    assert_int_equal(c.hyper.hc_sinkhorn_iters, 20);
+    assert_int_equal(c.hyper.hc_sinkhorn_iters, 7);
     close_to(c.hyper.hc_eps, 1e-6);
-    close_to(c.delta.lower_bound, -5);
+    close_to(c.delta.lower_bound, -4);
     close_to(c.mlp_limit, 1.5);
     close_to(c.attention_scale, 1 / sqrt(12));
     close_to(c.latent.norm_eps, 1e-5);
@@ -206,11 +220,10 @@ static void hyper_connections(void **state)
     assert_int_equal(c.layers[3].head_dim, 20);
     qn_config_free(&c);
     /* What the class takes where nothing is said, and the older spelling of the decay's limit. */
-    read_ok(kind,
-            "{\"text_config\": {\"hc_mult\": null, \"hc_sinkhorn_iters\": null, \"swiglu_limit\": null,"
-            " \"layer_types\": null, \"mlp_layer_types\": null, \"linear_attn_config\": "
-            "{\"gate_lower_bound\": -2.5}}}",
-            &c);
+    read_hyper(
+        "\"hc_mult\": null, \"hc_sinkhorn_iters\": null, \"swiglu_limit\": null, \"layer_types\": null, "
+        "\"mlp_layer_types\": null, \"linear_attn_config\": {\"gate_lower_bound\": -2.5}",
+        &c);
     assert_int_equal(c.hyper.hc_count, 4);
     assert_int_equal(c.hyper.hc_sinkhorn_iters, 20);
     close_to(c.mlp_limit, 10);
@@ -220,18 +233,25 @@ static void hyper_connections(void **state)
     assert_int_equal(c.layers[2].has_experts, 0);
     assert_int_equal(c.layers[3].has_experts, 1);
     qn_config_free(&c);
-    read_ok(kind, "{\"text_config\": {\"linear_lower_bound\": \"null\"}}", &c);
-    assert_true(c.delta.lower_bound == 0);
-    qn_config_free(&c);
-    read_ok(kind, "{\"text_config\": {\"linear_lower_bound\": \"null\", \"linear_attn_config\": {}}}", &c);
-    close_to(c.delta.lower_bound, -5);
-    qn_config_free(&c);
-    read_ok(kind,
-            "{\"text_config\": {\"linear_lower_bound\": \"null\", \"linear_attn_config\": {\"safe_gate\": "
-            "false}}}",
-            &c);
-    assert_true(c.delta.lower_bound == 0);
-    qn_config_free(&c);
+}
+
+/* "null": the key is there, without a value. */
+static void limit_of_decays(void **state)
+{
+    static const struct {
+        const char *more;
+        double limit;
+    } cases[] = {{"\"linear_lower_bound\": \"null\"", 0},
+                 {"\"linear_lower_bound\": \"null\", \"linear_attn_config\": {}", -5},
+                 {"\"linear_lower_bound\": \"null\", \"linear_attn_config\": {\"safe_gate\": false}", 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char more[256];
+        qn_model_config c;
+        snprintf(more, sizeof more, "\"layer_types\": null, \"mlp_layer_types\": null, %s", cases[i].more);
+        read_hyper(more, &c);
+        if (c.delta.lower_bound != cases[i].limit) fail_msg("%s: %g", cases[i].more, c.delta.lower_bound);
+        qn_config_free(&c);
+    }
 }
 
 static void which_layers(void **state)
@@ -337,9 +357,10 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gated_delta),  cmocka_unit_test(gated_delta_with_experts),
-        cmocka_unit_test(latent),       cmocka_unit_test(hyper_connections),
-        cmocka_unit_test(which_layers), cmocka_unit_test(refusals),
+        cmocka_unit_test(gated_delta),     cmocka_unit_test(gated_delta_with_experts),
+        cmocka_unit_test(latent),          cmocka_unit_test(hyper_connections),
+        cmocka_unit_test(limit_of_decays), cmocka_unit_test(which_layers),
+        cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
