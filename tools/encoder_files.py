@@ -24,6 +24,7 @@ FILES = {
     "nemotron_h": ["--outtype", "f32"],
     "falcon_h1": ["--outtype", "f32"],
     "kimi_linear": ["--outtype", "f32"],
+    "qwen3_next": ["--outtype", "f32", "--no-mtp"],
     "qwen3_5_vision": ["--outtype", "f32", "--no-mtp"],
     "qwen3_5_moe_vision": ["--outtype", "f32", "--no-mtp"],
     "qwen2_5_vl": ["--outtype", "f32"],
@@ -63,6 +64,8 @@ def main():
         if os.path.exists(path):
             continue
         model = os.path.join(fixtures, "families2", kind)
+        if not os.path.isdir(model):
+            model = os.path.join(fixtures, "models", kind)
         with tempfile.TemporaryDirectory() as folder:
             link_published(model, folder)
             made = subprocess.run([sys.executable, tool, llama_cpp, folder, path, *options], capture_output=True,

@@ -87,6 +87,7 @@ int main(void)
         {"nemotron_h", NULL},
         {"falcon_h1", NULL},
         {"kimi_linear", NULL},
+        {"qwen3_next", NULL},
         {"qwen3_5_vision", NULL},
         {"qwen3_5_moe_vision", NULL},
         {"qwen2_5_vl", NULL},

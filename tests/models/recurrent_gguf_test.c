@@ -29,7 +29,7 @@ typedef struct {
     qn_test_gguf *f;
     const char *architecture;
     float *data[TENSORS_MAX];
-    int n;
+    int n, is_old;
 } writing;
 
 static const char *key_of(const writing *w, const char *key)
@@ -199,6 +199,24 @@ static void pair(const qn_model_config *c, float *x, int64_t n_rows, int64_t n_c
     test_free(old);
 }
 
+/* Of each key head's q, k, v and z, from `from` on those that go to one tensor, part by part. */
+static void add_parts(writing *w, const char *name, int64_t layer, const float *x, int from, int to)
+{
+    const qn_delta_config *d = &w->c->delta;
+    const int64_t nk = d->linear_num_key_heads, h = w->c->hidden_size, dk = d->linear_key_head_dim,
+                  dv = d->linear_num_value_heads / nk * d->linear_value_head_dim;
+    const int64_t rows[] = {dk, dk, dv, dv}, each = 2 * dk + 2 * dv;
+    char full[QN_TENSOR_NAME_MAX];
+    int64_t n_rows = 0, first = 0;
+    assert_true(w->n < TENSORS_MAX);
+    float *y = w->data[w->n++] = test_calloc((size_t)(nk * each * h), sizeof *y);
+    for (int part = 0; part < to; first += rows[part++])
+        for (int64_t k = 0; part >= from && k < nk; k++, n_rows += rows[part])
+            memcpy(y + n_rows * h, x + (k * each + first) * h, (size_t)(rows[part] * h) * sizeof *y);
+    snprintf(full, sizeof full, "blk.%lld.%s.weight", (long long)layer, name);
+    qn_test_gguf_tensor_add(w->f, full, QN_DTYPE_F32, n_rows, h, y);
+}
+
 static void add(writing *w, qn_weight_role role, int64_t layer)
 {
     const qn_model_config *c = w->c;
@@ -227,6 +245,11 @@ static void add(writing *w, qn_weight_role role, int64_t layer)
         tile(&c->delta, x + r * n_cols, c->delta.linear_value_head_dim);
     if (c->family->gguf_rope_interleaved && (role == QN_WEIGHT_Q || role == QN_WEIGHT_K))
         pair(c, x, n / n_cols, n_cols);
+    if (role == QN_WEIGHT_DELTA_QKVZ && !w->is_old) {
+        add_parts(w, "attn_qkv", layer, x, 0, 3);
+        add_parts(w, "attn_gate", layer, x, 3, 4);
+        return;
+    }
     if (role == QN_WEIGHT_SSM_NORM) n_cols /= c->state_space.mamba_n_groups;
     if (role == QN_WEIGHT_SSM_A_LOG || role == QN_WEIGHT_SSM_D) n_cols = 1;
     if (v->experts)
@@ -293,15 +316,16 @@ static void set_streams(writing *w)
     add_streams(w, QN_WEIGHT_ALTUP_OUT, "altup_unembd_proj.weight");
 }
 
-/* Architecture and kind. */
+/* is_old: as older converters wrote it. */
 typedef struct {
     const char *kind, *architecture;
+    int is_old;
 } written;
 
 static void fill(writing *w, const written *k)
 {
     char path[128];
-    *w = (writing){.f = qn_test_gguf_empty(), .architecture = k->architecture};
+    *w = (writing){.f = qn_test_gguf_empty(), .architecture = k->architecture, .is_old = k->is_old};
     snprintf(path, sizeof path, "models/%s", k->kind);
     qn_test_ok(qn_test_weights_open(qn_test_need_fixture(path), &w->from));
     w->c = &w->from.config;
@@ -355,12 +379,16 @@ static void adapters_fit(void **state)
         qn_weight_role role;
         int64_t layer;
         int fits;
-    } rows[] = {{{"qwen3_5_vision", "qwen35"}, QN_WEIGHT_DELTA_Z, 0, 0},
-                {{"qwen3_5_vision", "qwen35"}, QN_WEIGHT_DELTA_OUT, 0, 0},
-                {{"qwen3_5_vision", "qwen35"}, QN_WEIGHT_Q, 3, 1},
-                {{"falcon_h1", "falcon-h1"}, QN_WEIGHT_K, 0, 0},
-                {{"falcon_h1", "falcon-h1"}, QN_WEIGHT_UP, 0, 1},
-                {{"granitemoehybrid", "granitehybrid"}, QN_WEIGHT_SSM_IN, 0, 1}};
+    } rows[] = {{{"qwen3_5_vision", "qwen35", 0}, QN_WEIGHT_DELTA_Z, 0, 0},
+                {{"qwen3_5_vision", "qwen35", 0}, QN_WEIGHT_DELTA_OUT, 0, 0},
+                {{"qwen3_5_vision", "qwen35", 0}, QN_WEIGHT_Q, 3, 1},
+                {{"falcon_h1", "falcon-h1", 0}, QN_WEIGHT_K, 0, 0},
+                {{"falcon_h1", "falcon-h1", 0}, QN_WEIGHT_UP, 0, 1},
+                {{"granitemoehybrid", "granitehybrid", 0}, QN_WEIGHT_SSM_IN, 0, 1},
+                {{"qwen3_next", "qwen3next", 0}, QN_WEIGHT_DELTA_QKVZ, 0, 0},
+                {{"qwen3_next", "qwen3next", 1}, QN_WEIGHT_DELTA_QKVZ, 0, 1},
+                {{"qwen3_next", "qwen3next", 0}, QN_WEIGHT_DELTA_BA, 0, 1},
+                {{"qwen3_next", "qwen3next", 0}, QN_WEIGHT_DELTA_OUT, 0, 1}};
     const char *folder = qn_test_scratch();
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -388,29 +416,29 @@ static void refuses(void **state)
         int32_t values[4];
         const char *words;
     } rows[] = {
-        {{"qwen3_5_vision", "qwen35"}, "ssm.group_count", 0, {0}, "qwen35.ssm.group_count"},
-        {{"qwen3_5_vision", "qwen35"},
+        {{"qwen3_5_vision", "qwen35", 0}, "ssm.group_count", 0, {0}, "qwen35.ssm.group_count"},
+        {{"qwen3_5_vision", "qwen35", 0},
          "ssm.group_count",
          0,
          {3},
          "is not a multiple of qwen35.ssm.group_count 3"},
-        {{"qwen3_5_vision", "qwen35"}, "ssm.inner_size", 0, {47}, "qwen35.ssm.inner_size is missing"},
-        {{"qwen3_5_vision", "qwen35"}, "ssm.inner_size", 0, {64}, "shape"},
-        {{"qwen3_5_vision", "qwen35"}, "rope.dimension_sections", 4, {2, 1, 1, 1}, "a fourth section (1)"},
-        {{"lfm2", "lfm2"},
+        {{"qwen3_5_vision", "qwen35", 0}, "ssm.inner_size", 0, {47}, "qwen35.ssm.inner_size is missing"},
+        {{"qwen3_5_vision", "qwen35", 0}, "ssm.inner_size", 0, {64}, "shape"},
+        {{"qwen3_5_vision", "qwen35", 0}, "rope.dimension_sections", 4, {2, 1, 1, 1}, "a fourth section (1)"},
+        {{"lfm2", "lfm2", 0},
          "attention.head_count_kv",
          4,
          {0, 0, 2, 0},
          "expected one for each of the 5 layers"},
-        {{"lfm2", "lfm2"}, "shortconv.l_cache", 0, {4}, "shortconv.conv.weight: shape"},
-        {{"granitemoehybrid", "granitehybrid"}, "ssm.time_step_rank", 0, {5}, "is not the inner width"},
-        {{"granitemoehybrid", "granitehybrid"},
+        {{"lfm2", "lfm2", 0}, "shortconv.l_cache", 0, {4}, "shortconv.conv.weight: shape"},
+        {{"granitemoehybrid", "granitehybrid", 0}, "ssm.time_step_rank", 0, {5}, "is not the inner width"},
+        {{"granitemoehybrid", "granitehybrid", 0},
          "attention.head_count_kv",
          4,
          {0, 2, 0, 1},
          "differs between layers"},
-        {{"lfm2", "clip"}, "vision.block_count", 0, {1}, "only the tower"},
-        {{"nemotron_h", "nemotron_h_moe"}, "moe_latent_size", 0, {8}, "experts over latents"},
+        {{"lfm2", "clip", 0}, "vision.block_count", 0, {1}, "only the tower"},
+        {{"nemotron_h", "nemotron_h_moe", 0}, "moe_latent_size", 0, {8}, "experts over latents"},
     };
     const char *folder = qn_test_scratch();
     (void)state;
@@ -434,13 +462,15 @@ static void refuses(void **state)
 
 int main(void)
 {
-    static written kinds[] = {{"lfm2", "lfm2"},
-                              {"granitemoehybrid", "granitehybrid"},
-                              {"nemotron_h", "nemotron_h_moe"},
-                              {"falcon_h1", "falcon-h1"},
-                              {"gemma3n", "gemma3n"},
-                              {"qwen3_5_vision", "qwen35"},
-                              {"qwen3_5_moe_vision", "qwen35moe"}};
+    static written kinds[] = {{"lfm2", "lfm2", 0},
+                              {"granitemoehybrid", "granitehybrid", 0},
+                              {"nemotron_h", "nemotron_h_moe", 0},
+                              {"falcon_h1", "falcon-h1", 0},
+                              {"gemma3n", "gemma3n", 0},
+                              {"qwen3_5_vision", "qwen35", 0},
+                              {"qwen3_5_moe_vision", "qwen35moe", 0},
+                              {"qwen3_next", "qwen3next", 0},
+                              {"qwen3_next", "qwen3next", 1}};
     enum { N = sizeof kinds / sizeof *kinds };
     static struct CMUnitTest tests[N + 2] = {[N] = {"refuses", refuses, NULL, NULL, NULL},
                                              [N + 1] = {"adapters fit", adapters_fit, NULL, NULL, NULL}};

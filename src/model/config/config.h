@@ -172,8 +172,9 @@ typedef struct {
      * blocks/channel_delta.c. */
     float lower_bound;
     int gate_sigmoid; /* 1: the output is gated by sigmoid(z), else by silu(z) */
-    int by_head; /* 1: two projections that hold all parts of one key head beside each other; 0: one for q, k
-                    and v, and one each for z, a and b */
+    int by_head; /* 1: two projections that hold all parts of one key head beside each other, q, k, v and z, and b and
+                    a; 0: one for q, k and v, and one each for z, a and b */
+    int z_apart; /* 1: of by_head that of b and a alone; q, k and v have one, and z has one */
     int tiled; /* 1: value head i has key head i % linear_num_key_heads; 0: value heads of one key head are neighbours */
 } qn_delta_config;
 

@@ -43,7 +43,7 @@ static const qn_field_default qwen3_next_defaults[] = {{"vocab_size", 151936, 0}
                                                        {"rope_theta", 10000, 0},
                                                        {"partial_rotary_factor", 0.25, 0},
                                                        {"max_position_embeddings", 32768, 0},
-                                                       {"full_attention_interval", 4, 0},
+                                                       {"full_attention_interval", 4, 1},
                                                        {"linear_conv_kernel_dim", 4, 0},
                                                        {"linear_key_head_dim", 128, 0},
                                                        {"linear_value_head_dim", 128, 0},
@@ -185,7 +185,8 @@ static const qn_field_default deepseek_v2_defaults[] = {{"vocab_size", 102400, 0
                                                         {NULL, 0, 0}};
 
 static const qn_family_experts qwen3_experts = {.names = qn_expert_names, .gguf_norm_topk_prob = 1};
-static const qn_family_experts qwen3_next_experts = {.names = qn_expert_names, .shared_gate = 1};
+static const qn_family_experts qwen3_next_experts = {
+    .names = qn_expert_names, .shared_gate = 1, .gguf_norm_topk_prob = 1};
 static const qn_family_experts deepseek_v3_experts = {
     .names = qn_expert_names, .score = QN_SCORE_SIGMOID, .correction_bias = 1};
 static const qn_family_experts mixtral_experts = {.names = qn_expert_mixtral_names, .norm_topk_prob = 1};
@@ -259,6 +260,9 @@ const qn_family qn_family_experts_rows[] = {
     {
         .model_types = LIST("qwen3_next"),
         .architectures = LIST("Qwen3NextForCausalLM"),
+        .gguf_architecture = "qwen3next",
+        .gguf_renamed = post_attention_gguf_names,
+        .draft_layers = 1,
         .defaults = qwen3_next_defaults,
         .experts = &qwen3_next_experts,
         .renamed = qwen3_next_names,

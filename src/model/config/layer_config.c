@@ -256,8 +256,18 @@ static qn_status read_gate(const qn_fields *f, qn_delta_config *d)
                    f->file, qn_fields_label(f, key, label, sizeof label), type);
 }
 
-static qn_status read_delta(const qn_fields *f, const qn_family *family, qn_delta_config *d)
+/* GGUF files of families by key head have q, k and v in a tensor of their own, but for those of older converters. */
+static int has_qkv(const qn_source *src, const qn_family *family, const qn_model_config *c)
 {
+    int64_t layer = 0;
+    while (layer < c->num_hidden_layers - 1 && c->layers[layer].mixer != QN_MIXER_DELTA) layer++;
+    return qn_family_find_weight(family, src, QN_WEIGHT_DELTA_QKV, layer, NULL) != NULL;
+}
+
+static qn_status read_delta(const qn_source *src, const qn_fields *f, const qn_family *family,
+                            qn_model_config *c)
+{
+    qn_delta_config *d = &c->delta;
     enum { HEADS_MAX = 1 << 16, KERNEL_MAX = 1024 };
     char label[LABEL_MAX], other[LABEL_MAX];
     if (family->delta == QN_DELTA_BY_CHANNEL_HELD) QN_TRY(read_lower_bound(f, d));
@@ -269,6 +279,7 @@ static qn_status read_delta(const qn_fields *f, const qn_family *family, qn_delt
     QN_TRY(qn_fields_required_int(f, "linear_value_head_dim", 1, HEADS_MAX, &d->linear_value_head_dim));
     QN_TRY(qn_fields_required_int(f, "linear_conv_kernel_dim", 1, KERNEL_MAX, &d->linear_conv_kernel_dim));
     d->by_head = family->delta == QN_DELTA_BY_HEAD;
+    d->z_apart = d->by_head && f->gguf_architecture && has_qkv(src, family, c);
     if (family->said_gate) QN_TRY(read_gate(f, d));
     d->tiled = f->gguf_architecture && family->delta == QN_DELTA_SPLIT &&
                d->linear_num_value_heads != d->linear_num_key_heads;
@@ -517,7 +528,7 @@ qn_status qn_layer_config_read(const qn_source *src, const qn_family *family, co
     else
         QN_TRY(read_positions(src, family, f, c));
     if (family->latent) qn_latent_config_finish(c);
-    if (family->delta != QN_DELTA_NEVER) QN_TRY(read_delta(f, family, &c->delta));
+    if (family->delta != QN_DELTA_NEVER) QN_TRY(read_delta(src, f, family, c));
     if (family->recurrent == QN_MIXER_STATE_SPACE) QN_TRY(qn_state_space_config_read(src, f, family, c));
     return family->recurrent == QN_MIXER_SHORT_CONV ? read_short_conv(f, &c->short_conv) : QN_OK;
 }

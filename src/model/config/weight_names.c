@@ -151,7 +151,7 @@ static const struct {
     [QN_WEIGHT_DELTA_Z] = {"layers.#.linear_attn.in_proj_z.weight", "blk.#.attn_gate.weight"},
     [QN_WEIGHT_DELTA_A] = {"layers.#.linear_attn.in_proj_a.weight", "blk.#.ssm_alpha.weight"},
     [QN_WEIGHT_DELTA_B] = {"layers.#.linear_attn.in_proj_b.weight", "blk.#.ssm_beta.weight"},
-    [QN_WEIGHT_DELTA_QKVZ] = {"layers.#.linear_attn.in_proj_qkvz.weight", NULL},
+    [QN_WEIGHT_DELTA_QKVZ] = {"layers.#.linear_attn.in_proj_qkvz.weight", "blk.#.ssm_in.weight"},
     [QN_WEIGHT_DELTA_BA] = {"layers.#.linear_attn.in_proj_ba.weight", "blk.#.ssm_ba.weight"},
     [QN_WEIGHT_CONV] = {"layers.#.linear_attn.conv1d.weight", "blk.#.ssm_conv1d.weight"},
     [QN_WEIGHT_CONV_Q] = {"layers.#.self_attn.q_conv1d.weight", "blk.#.ssm_conv1d_q.weight"},

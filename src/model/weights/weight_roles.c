@@ -98,7 +98,9 @@ typedef enum {
     IF_O,
     IF_DELTA,
     IF_DELTA_SPLIT,
+    IF_DELTA_Z,
     IF_DELTA_BY_HEAD,
+    IF_DELTA_QKVZ,
     IF_CONV,
     IF_CONV_BIAS,
     IF_STREAM,
@@ -231,11 +233,11 @@ static const struct {
     [QN_WEIGHT_INDEX_HEADS] = {{DIM_INDEX_HEADS, DIM_H}, IF_INDEX_GATED, 0},
     [QN_WEIGHT_INDEX_GATE] = {{DIM_INDEX_D, DIM_H}, IF_INDEX_GATED, 0},
     [QN_WEIGHT_INDEX_PLACES] = {{DIM_INDEX_PLACES, DIM_INDEX_D}, IF_INDEX_GATED, 0},
-    [QN_WEIGHT_DELTA_QKV] = {{DIM_CHANNELS, DIM_H}, IF_DELTA_SPLIT, 0},
-    [QN_WEIGHT_DELTA_Z] = {{DIM_NV_DV, DIM_H}, IF_DELTA_SPLIT, 0},
+    [QN_WEIGHT_DELTA_QKV] = {{DIM_CHANNELS, DIM_H}, IF_DELTA_Z, 0},
+    [QN_WEIGHT_DELTA_Z] = {{DIM_NV_DV, DIM_H}, IF_DELTA_Z, 0},
     [QN_WEIGHT_DELTA_A] = {{DIM_NV, DIM_H}, IF_DELTA_SPLIT, 0},
     [QN_WEIGHT_DELTA_B] = {{DIM_NV, DIM_H}, IF_DELTA_B, 0},
-    [QN_WEIGHT_DELTA_QKVZ] = {{DIM_QKVZ, DIM_H}, IF_DELTA_BY_HEAD, 0},
+    [QN_WEIGHT_DELTA_QKVZ] = {{DIM_QKVZ, DIM_H}, IF_DELTA_QKVZ, 0},
     [QN_WEIGHT_DELTA_BA] = {{DIM_2NV, DIM_H}, IF_DELTA_BY_HEAD, 0},
     [QN_WEIGHT_CONV] = {{DIM_CHANNELS, DIM_ONE, DIM_KERNEL}, IF_CONV, 0},
     [QN_WEIGHT_CONV_Q] = {{DIM_NV_DV, DIM_ONE, DIM_KERNEL}, IF_CHANNEL_DELTA, 0},
@@ -642,8 +644,12 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
         return strictly(recurs);
     case IF_DELTA_SPLIT:
         return strictly(recurs && !c->delta.by_head);
+    case IF_DELTA_Z:
+        return strictly(recurs && (!c->delta.by_head || c->delta.z_apart));
     case IF_DELTA_BY_HEAD:
         return strictly(recurs && c->delta.by_head);
+    case IF_DELTA_QKVZ:
+        return strictly(recurs && c->delta.by_head && !c->delta.z_apart);
     case IF_MLP:
         return strictly(l->has_mlp);
     case IF_MLP_GATE:

@@ -17,38 +17,51 @@ static qn_array *flat(qn_scope *s, qn_array *x, int64_t width)
     return qn_reshape_rows(s, x, 1, &width);
 }
 
-/* Two matrices that hold the parts of one key head beside each other: q, k, its value heads' v and z; b and
- * a.
- */
-static projected project_by_head(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer)
+/* A matrix that holds q, k, its value heads' v and z of one key head beside each other. */
+static void project_qkvz(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer, projected *out)
 {
     const qn_delta_config *d = &f->config->delta;
     const int64_t nk = d->linear_num_key_heads, dk = d->linear_key_head_dim, nv = d->linear_num_value_heads,
                   dv = d->linear_value_head_dim, each = nv / nk;
     qn_array *in = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_QKVZ, QN_WEIGHT_ROLE_COUNT, layer);
-    qn_array *ba = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_BA, QN_WEIGHT_ROLE_COUNT, layer);
     in = qn_reshape_rows(s, in, 2, (int64_t[]){nk, 2 * dk + 2 * each * dv});
-    ba = qn_reshape_rows(s, ba, 2, (int64_t[]){nk, 2 * each});
     qn_array *qkv[3] = {flat(s, qn_slice_last(s, in, 0, dk), nk * dk),
                         flat(s, qn_slice_last(s, in, dk, dk), nk * dk),
                         flat(s, qn_slice_last(s, in, 2 * dk, each * dv), nv * dv)};
     qn_array *z = qn_slice_last(s, in, 2 * dk + each * dv, each * dv);
-    return (projected){.qkv = qn_concat(s, 3, qkv),
-                       .z = qn_reshape_rows(s, z, 2, (int64_t[]){nv, dv}),
-                       .a = flat(s, qn_slice_last(s, ba, each, each), nv),
-                       .b = flat(s, qn_slice_last(s, ba, 0, each), nv)};
+    out->qkv = qn_concat(s, 3, qkv);
+    out->z = qn_reshape_rows(s, z, 2, (int64_t[]){nv, dv});
+}
+
+/* The same of b and a. */
+static void project_ba(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer, projected *out)
+{
+    const qn_delta_config *d = &f->config->delta;
+    const int64_t nk = d->linear_num_key_heads, nv = d->linear_num_value_heads, each = nv / nk;
+    qn_array *ba = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_BA, QN_WEIGHT_ROLE_COUNT, layer);
+    ba = qn_reshape_rows(s, ba, 2, (int64_t[]){nk, 2 * each});
+    out->a = flat(s, qn_slice_last(s, ba, each, each), nv);
+    out->b = flat(s, qn_slice_last(s, ba, 0, each), nv);
 }
 
 static projected project(qn_scope *s, const qn_forward *f, qn_array *x, int64_t layer)
 {
     const qn_delta_config *d = &f->config->delta;
-    if (d->by_head) return project_by_head(s, f, x, layer);
-    qn_array *z = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_Z, QN_WEIGHT_ROLE_COUNT, layer);
-    return (projected){
-        .qkv = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_QKV, QN_WEIGHT_ROLE_COUNT, layer),
-        .z = qn_reshape_rows(s, z, 2, (int64_t[]){d->linear_num_value_heads, d->linear_value_head_dim}),
-        .a = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_A, QN_WEIGHT_ROLE_COUNT, layer),
-        .b = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_B, QN_WEIGHT_ROLE_COUNT, layer)};
+    projected out;
+    if (d->by_head && !d->z_apart) {
+        project_qkvz(s, f, x, layer, &out);
+    } else {
+        qn_array *z = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_Z, QN_WEIGHT_ROLE_COUNT, layer);
+        out.qkv = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_QKV, QN_WEIGHT_ROLE_COUNT, layer);
+        out.z = qn_reshape_rows(s, z, 2, (int64_t[]){d->linear_num_value_heads, d->linear_value_head_dim});
+    }
+    if (d->by_head) {
+        project_ba(s, f, x, layer, &out);
+    } else {
+        out.a = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_A, QN_WEIGHT_ROLE_COUNT, layer);
+        out.b = qn_block_linear(s, f, x, QN_WEIGHT_DELTA_B, QN_WEIGHT_ROLE_COUNT, layer);
+    }
+    return out;
 }
 
 qn_array *qn_block_unit_heads(qn_scope *s, qn_array *x, int64_t begin, int64_t n, int64_t dim, float length)
