@@ -25,6 +25,8 @@ FILES = {
     "falcon_h1": ["--outtype", "f32"],
     "kimi_linear": ["--outtype", "f32"],
     "qwen3_next": ["--outtype", "f32", "--no-mtp"],
+    "glm5_next": ["--outtype", "f32"],
+    "qwen4_exp": ["--outtype", "f32"],
     "qwen3_5_vision": ["--outtype", "f32", "--no-mtp"],
     "qwen3_5_moe_vision": ["--outtype", "f32", "--no-mtp"],
     "qwen2_5_vl": ["--outtype", "f32"],

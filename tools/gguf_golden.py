@@ -37,6 +37,19 @@ TEXT_CLASSES = {"smolvlm": "VLlama3ForCausalLM", "internvl": "Qwen3ForCausalLM",
 PUBLISHED_NAMES = {"kimi_linear": (r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj")}
 
 
+def put_published_text(text):
+    """The fields of config.json's text that transformers gives other names or forms. The converter wants as many heads of
+    linear attention as of attention, and writes neither number beside the tensors."""
+    if text.get("model_type") in ("glm5_next_text", "qwen4_exp_text"):
+        text["layer_types"] = ["full_attention" if t == "indexed_attention" else t for t in text["layer_types"]]
+    if text.get("model_type") == "glm5_next_text":
+        text["linear_attn_config"] = {"num_heads": text["num_attention_heads"], "head_dim": text["linear_head_dim"],
+                                      "short_conv_kernel_size": text["linear_conv_kernel_dim"],
+                                      "gate_lower_bound": text["linear_lower_bound"]}
+        text["mla_use_nope"] = True
+        text["first_k_dense_replace"] = text["mlp_layer_types"].count("dense")
+
+
 def write_unigram(model, tokenizer):
     pieces = tokenizer["model"]["vocab"]
     special = {token["id"] for token in tokenizer["added_tokens"] if token["special"]}
@@ -99,6 +112,7 @@ def main():
         for name, value in PUBLISHED.get(fields.get("model_type"), {}).items():
             fields.setdefault(name, fields.get(value) if isinstance(value, str) and value in fields else value)
         text = fields.get("text_config") or {}
+        put_published_text(text)
         if fields.get("model_type") in TEXT_CLASSES and not text.get("architectures"):
             text["architectures"] = [TEXT_CLASSES[fields["model_type"]]]
         return fields

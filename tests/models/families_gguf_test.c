@@ -88,6 +88,8 @@ int main(void)
         {"falcon_h1", NULL},
         {"kimi_linear", NULL},
         {"qwen3_next", NULL},
+        {"glm5_next", NULL},
+        {"qwen4_exp", NULL},
         {"qwen3_5_vision", NULL},
         {"qwen3_5_moe_vision", NULL},
         {"qwen2_5_vl", NULL},

@@ -65,11 +65,20 @@ static void set_layers(writing *w, const char *key, int is_width)
     assert_true(n <= 64);
     for (int64_t i = 0; i < n; i++) {
         const qn_layer_config *l = &w->c->layers[i];
-        const int is_there = is_width ? l->has_experts || (l->has_mlp && !w->c->experts.num_experts)
-                                      : l->mixer == QN_MIXER_ATTENTION;
+        const int is_there =
+            is_width ? l->has_experts || (l->has_mlp && !w->c->experts.num_experts) : qn_layer_attends(l);
         list[i] = (int32_t)(!is_there ? 0 : is_width ? mlp : l->num_key_value_heads);
     }
     qn_test_gguf_set_array(w->f, key_of(w, key), QN_GGUF_I32, (uint64_t)n, list, (size_t)n * sizeof *list);
+}
+
+/* Of Kimi delta attention. */
+static void set_channel_delta(writing *w)
+{
+    const qn_delta_config *d = &w->c->delta;
+    set(w, "ssm.conv_kernel", d->linear_conv_kernel_dim);
+    set(w, "kda.head_dim", d->linear_key_head_dim);
+    if (d->lower_bound != 0) set_number(w, "kda.gate_lower_bound", (double)d->lower_bound);
 }
 
 static void set_recurrence(writing *w)
@@ -85,7 +94,9 @@ static void set_recurrence(writing *w)
         set(w, "ssm.time_step_rank", s->mamba_n_heads);
         set(w, "ssm.inner_size", s->mamba_n_heads * s->mamba_d_head);
     }
-    if (d->linear_num_value_heads) {
+    if (w->c->family->recurrent == QN_MIXER_CHANNEL_DELTA) {
+        set_channel_delta(w);
+    } else if (d->linear_num_value_heads) {
         set(w, "ssm.conv_kernel", d->linear_conv_kernel_dim);
         set(w, "ssm.state_size", d->linear_key_head_dim);
         set(w, "ssm.group_count", d->linear_num_key_heads);
@@ -93,6 +104,89 @@ static void set_recurrence(writing *w)
         set(w, "ssm.inner_size", d->linear_num_value_heads * d->linear_value_head_dim);
         set(w, "full_attention_interval", 4);
     }
+}
+
+/* An index that chooses blocks, several streams, a limit of gates. */
+static void set_index(writing *w)
+{
+    const qn_model_config *c = w->c;
+    const qn_index_config *x = &c->index;
+    int32_t sizes[64] = {0};
+    uint8_t own[64] = {0};
+    float limits[64] = {0};
+    const size_t n = (size_t)c->num_hidden_layers;
+    assert_true(n <= 64);
+    for (size_t i = 0; i < n; i++) {
+        const qn_layer_config *l = &c->layers[i];
+        own[i] = !l->indexed || l->index_layer == (int64_t)i;
+        if (l->indexed) sizes[i] = (int32_t)x->index_kpool;
+        limits[i] = c->mlp_limit;
+    }
+    if (x->pool) {
+        set(w, "attention.indexer.head_count", x->index_n_heads);
+        set(w, "attention.indexer.key_length", x->index_head_dim);
+        set(w, "attention.indexer.top_k", x->index_topk);
+    }
+    if (x->pool == QN_INDEX_MEAN)
+        qn_test_gguf_set_array(w->f, key_of(w, "attention.compress_ratios"), QN_GGUF_I32, n, sizes,
+                               n * sizeof *sizes);
+    if (x->pool == QN_INDEX_GATED) {
+        set(w, "attention.indexer.kpool", x->index_kpool);
+        set_flag(w, "attention.indexer.kpool_select_tail", !x->no_tail);
+        set_number(w, "attention.layer_norm_epsilon", 1e-6);
+        qn_test_gguf_set_array(w->f, key_of(w, "attention.indexer.types"), QN_GGUF_BOOL, n, own, n);
+    }
+    if (c->hyper.hc_count) set(w, "hyper_connection.count", c->hyper.hc_count);
+    if (c->hyper.hc_lowrank) set(w, "hyper_connection.low_rank", c->hyper.hc_lowrank);
+    if (c->hyper.hc_sinkhorn_iters) {
+        set(w, "hyper_connection.sinkhorn_iterations", c->hyper.hc_sinkhorn_iters);
+        set_number(w, "hyper_connection.epsilon", (double)c->hyper.hc_eps);
+    }
+    if (c->mlp_limit == 0) return;
+    qn_test_gguf_set_array(w->f, key_of(w, "swiglu_clamp_exp"), QN_GGUF_F32, n, limits, n * sizeof *limits);
+    qn_test_gguf_set_array(w->f, key_of(w, "swiglu_clamp_shexp"), QN_GGUF_F32, n, limits, n * sizeof *limits);
+}
+
+/* Attention over latents. */
+static void set_latents(writing *w)
+{
+    const qn_latent_config *l = &w->c->latent;
+    if (!l->kv_lora_rank) return;
+    if (l->q_lora_rank) set(w, "attention.q_lora_rank", l->q_lora_rank);
+    set(w, "attention.kv_lora_rank", l->kv_lora_rank);
+    set(w, "attention.key_length", l->kv_lora_rank + l->qk_rope_head_dim);
+    set(w, "attention.value_length", l->kv_lora_rank);
+    set(w, "attention.key_length_mla", l->qk_nope_head_dim + l->qk_rope_head_dim);
+    set(w, "attention.value_length_mla", l->v_head_dim);
+    set(w, "rope.dimension_count", l->qk_rope_head_dim);
+}
+
+/* Embeddings of n-grams, of one layer. */
+static void set_ngrams(writing *w)
+{
+    const qn_ngram_config *n = &w->c->ngram;
+    uint64_t lists[2][QN_NGRAM_HEADS_MAX];
+    uint32_t layer = 0;
+    const size_t heads = (size_t)n->n_heads;
+    if (!n->n_hashes) return;
+    assert_int_equal(n->n_hashes, 1);
+    while (!w->c->layers[layer].ngrams) layer++;
+    for (size_t i = 0; i < heads; i++) {
+        lists[0][i] = (uint64_t)n->hashes[0].size[i];
+        lists[1][i] = (uint64_t)n->hashes[0].offset[i];
+    }
+    set(w, "ple.ngram_size", n->ngram_size);
+    set(w, "ple.heads_per_ngram", n->heads_per_ngram);
+    set(w, "ple.conv_kernel", n->ple_conv_kernel_size);
+    set(w, "ple.eos_token_id", n->eos_token_id);
+    set(w, "embedding_length_per_layer_input", n->ple_embed_dim / n->n_heads);
+    qn_test_gguf_set_array(w->f, key_of(w, "ple.layers"), QN_GGUF_I32, 1, &layer, sizeof layer);
+    qn_test_gguf_set_array(w->f, key_of(w, "ple.layer_multipliers"), QN_GGUF_U64, (uint64_t)n->ngram_size,
+                           n->hashes[0].multiplier, (size_t)n->ngram_size * sizeof(uint64_t));
+    qn_test_gguf_set_array(w->f, key_of(w, "ple.head_vocab_sizes"), QN_GGUF_U64, heads, lists[0],
+                           heads * sizeof **lists);
+    qn_test_gguf_set_array(w->f, key_of(w, "ple.head_offsets"), QN_GGUF_U64, heads, lists[1],
+                           heads * sizeof **lists);
 }
 
 static void set_keys(writing *w)
@@ -117,11 +211,14 @@ static void set_keys(writing *w)
         set_layers(w, "feed_forward_length", 1);
     else
         set(w, "feed_forward_length", c->intermediate_size);
-    if (c->altup_num_inputs || c->family->recur == QN_RECUR_INTERVAL || c->family->recur == QN_RECUR_BESIDE)
+    if (c->altup_num_inputs || c->family->recurrent == QN_MIXER_DELTA || c->family->recur == QN_RECUR_BESIDE)
         set(w, "attention.head_count_kv", c->num_key_value_heads);
     else
         set_layers(w, "attention.head_count_kv", 0);
     set_recurrence(w);
+    set_latents(w);
+    set_index(w);
+    set_ngrams(w);
     if (c->family->multiplied) {
         set_number(w, "attention.scale", (double)c->attention_scale);
         set_number(w, "embedding_scale", (double)c->embedding_scale);
@@ -134,6 +231,8 @@ static void set_keys(writing *w)
     set(w, "expert_used_count", c->experts.num_experts_per_tok);
     set(w, "expert_feed_forward_length", c->experts.moe_intermediate_size);
     set(w, "expert_shared_feed_forward_length", c->experts.shared_intermediate_size);
+    for (int64_t i = 0; i < c->num_hidden_layers && c->layers[i].has_mlp; i++)
+        if (!c->layers[i].has_experts) set(w, "leading_dense_block_count", i + 1);
     set_number(w, "expert_weights_scale", (double)c->experts.routed_scaling_factor);
     set_flag(w, "expert_weights_norm", c->experts.norm_topk_prob);
 }
@@ -217,20 +316,40 @@ static void add_parts(writing *w, const char *name, int64_t layer, const float *
     qn_test_gguf_tensor_add(w->f, full, QN_DTYPE_F32, n_rows, h, y);
 }
 
+/* The matrices of all heads, which may lie apart and transposed. */
+static void read_heads(const qn_tensor_view *v, float *x)
+{
+    const int64_t n_rows = v->shape[1], n_cols = v->shape[2], n = n_rows * n_cols;
+    float *stored = test_malloc((size_t)n * sizeof *stored);
+    for (int64_t h = 0; h < v->shape[0]; h++, x += n) {
+        qn_tensor_view one = *v;
+        one.data = (const char *)v->data + (size_t)h * v->matrix_bytes;
+        one.n_elements = n;
+        qn_test_ok(qn_view_floats(&one, 0, n, stored));
+        for (int64_t i = 0; i < n; i++) x[i] = stored[v->transposed ? i % n_cols * n_rows + i / n_cols : i];
+    }
+    test_free(stored);
+}
+
 static void add(writing *w, qn_weight_role role, int64_t layer)
 {
     const qn_model_config *c = w->c;
     const qn_tensor_view *v = qn_weights_get(w->from.weights, role, layer);
     char name[QN_TENSOR_NAME_MAX];
-    if (role >= QN_WEIGHT_ALTUP_IN && role < QN_WEIGHT_MODEL_COUNT) return; /* add_streams */
+    if (role >= QN_WEIGHT_ALTUP_IN && role < QN_WEIGHT_HYPER_END_NORM) return; /* add_streams */
     if (!v || (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(w->from.weights))) return;
     const int64_t n = v->n_elements, taps = qn_weight_taps(c, layer, role);
-    int64_t n_cols = taps ? taps : v->n_dims > 1 ? v->shape[v->n_dims - 1] : n;
+    int64_t n_cols = taps                             ? taps
+                     : role == QN_WEIGHT_INDEX_PLACES ? c->index.index_head_dim
+                     : v->n_dims > 1                  ? v->shape[v->n_dims - 1]
+                                                      : n;
     assert_true(w->n < TENSORS_MAX);
     /* The converter gives the second embedding as many rows as the first has. */
     const int64_t n_rows = role == QN_WEIGHT_LAYER_INPUT_EMBED ? c->vocab_size : n / n_cols;
     float *x = w->data[w->n++] = test_calloc((size_t)(n_rows * n_cols), sizeof *x);
-    if (v->n_dims > 1)
+    if (v->matrix_bytes)
+        read_heads(v, x);
+    else if (v->n_dims > 1)
         qn_test_ok(qn_weights_rows(v, n_cols, 0, n / n_cols, x));
     else
         qn_test_ok(qn_weights_floats(v, x));
@@ -437,6 +556,37 @@ static void refuses(void **state)
          4,
          {0, 2, 0, 1},
          "differs between layers"},
+        {{"qwen3_next", "qwen3next", 0}, "ssm.group_count", 0, {1}, "attn_qkv.weight: shape"},
+        {{"glm5_next", "glm5-next", 0}, "rope.dimension_count", 0, {2}, "glm5-next.rope.dimension_count"},
+        {{"glm5_next", "glm5-next", 0}, "attention.indexer.types", 2, {1, 1}, "each of the 4 layers"},
+        {{"glm5_next", "glm5-next", 0}, "attention.indexer.types", 4, {1, 1, 1, 0}, "but none has one"},
+        {{"glm5_next", "glm5-next", 0},
+         "attention.layer_norm_epsilon",
+         0,
+         {1},
+         "is 1, which is not supported"},
+        {{"glm5_next", "glm5-next", 0}, "swiglu_clamp_shexp", 0, {9}, "swiglu_clamp_shexp differ (1.5, 9)"},
+        {{"glm5_next", "glm5-next", 0}, "hyper_connection.count", 0, {2}, "hc_attn_fn.weight: shape"},
+        {{"qwen4_exp", "qwen4exp", 0}, "hyper_connection.count", 0, {1}, "qwen4exp.hyper_connection.count"},
+        {{"qwen4_exp", "qwen4exp", 0},
+         "attention.compress_ratios",
+         4,
+         {0, 2, 0, 4},
+         "differs between layers (2, 4)"},
+        {{"qwen4_exp", "qwen4exp", 0}, "attention.compress_ratios", 2, {0, 4}, "each of the 4 layers"},
+        {{"qwen4_exp", "qwen4exp", 0}, "ple.layers", 1, {4}, "is not a layer from 0 to 3"},
+        {{"qwen4_exp", "qwen4exp", 0}, "ple.layers", 1, {3}, "is not one of linear_attention"},
+        {{"qwen4_exp", "qwen4exp", 0}, "ple.layers", 2, {0, 1}, "has 2 layers, but one table"},
+        {{"qwen4_exp", "qwen4exp", 0}, "ple.layer_multipliers", 2, {3, 5}, "has 2 elements, expected 3"},
+        {{"qwen4_exp", "qwen4exp", 0}, "ple.head_offsets", 4, {0, 97, 198, 400}, "head_offsets[3] is 400"},
+        {{"qwen4_exp", "qwen4exp", 0}, "ple.head_vocab_sizes", 4, {97, 0, 3, 4}, "head_vocab_sizes[1] is 0"},
+        {{"qwen4_exp", "qwen4exp", 0}, "ple.heads_per_ngram", 0, {3}, "elements, expected 6"},
+        {{"qwen4_exp", "qwen4exp", 0}, "ple.eos_token_id", 0, {512}, "qwen4exp.ple.eos_token_id"},
+        {{"qwen4_exp", "qwen4exp", 0},
+         "embedding_length_per_layer_input",
+         0,
+         {5},
+         "per_layer_token_embd.weight"},
         {{"lfm2", "clip", 0}, "vision.block_count", 0, {1}, "only the tower"},
         {{"nemotron_h", "nemotron_h_moe", 0}, "moe_latent_size", 0, {8}, "experts over latents"},
     };
@@ -460,6 +610,29 @@ static void refuses(void **state)
     qn_test_remove(folder);
 }
 
+/* Blocks of no size: an index is not used, and rows of one token, or of as many as it would choose, have the same logits. */
+static void without_index(void **state)
+{
+    static writing w;
+    qn_safetensors *st;
+    const written k = {"qwen4_exp", "qwen4exp", 0};
+    const int32_t none[4] = {0};
+    const char *folder = qn_test_scratch();
+    (void)state;
+    fill(&w, &k);
+    qn_test_gguf_set_array(w.f, key_of(&w, "attention.compress_ratios"), QN_GGUF_I32, 4, none, sizeof none);
+    const char *file = qn_test_gguf_write(w.f, folder, "made.gguf");
+    qn_test_ok(qn_safetensors_open(qn_test_need_fixture("models/qwen4_exp/expected.safetensors"), &st));
+    qn_engine *e = qn_test_engine(file, NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT});
+    assert_int_equal(qn_engine_config(e)->layers[3].indexed, 0);
+    assert_true(qn_golden_logits(e, st, 4, NULL) <= qn_golden_tolerance("qwen4_exp"));
+    assert_true(qn_golden_logits(e, st, 2, NULL) > qn_golden_tolerance("qwen4_exp"));
+    qn_engine_close(e);
+    qn_safetensors_close(st);
+    empty(&w);
+    qn_test_remove(folder);
+}
+
 int main(void)
 {
     static written kinds[] = {{"lfm2", "lfm2", 0},
@@ -469,11 +642,14 @@ int main(void)
                               {"gemma3n", "gemma3n", 0},
                               {"qwen3_5_vision", "qwen35", 0},
                               {"qwen3_5_moe_vision", "qwen35moe", 0},
+                              {"glm5_next", "glm5-next", 0},
+                              {"qwen4_exp", "qwen4exp", 0},
                               {"qwen3_next", "qwen3next", 0},
                               {"qwen3_next", "qwen3next", 1}};
     enum { N = sizeof kinds / sizeof *kinds };
-    static struct CMUnitTest tests[N + 2] = {[N] = {"refuses", refuses, NULL, NULL, NULL},
-                                             [N + 1] = {"adapters fit", adapters_fit, NULL, NULL, NULL}};
+    static struct CMUnitTest tests[N + 3] = {[N] = {"refuses", refuses, NULL, NULL, NULL},
+                                             [N + 1] = {"adapters fit", adapters_fit, NULL, NULL, NULL},
+                                             [N + 2] = {"without index", without_index, NULL, NULL, NULL}};
     for (int i = 0; i < N; i++) tests[i] = (struct CMUnitTest){kinds[i].kind, golden, NULL, NULL, &kinds[i]};
-    return _cmocka_run_group_tests("recurrent gguf", tests, N + 2, NULL, NULL);
+    return _cmocka_run_group_tests("recurrent gguf", tests, N + 3, NULL, NULL);
 }

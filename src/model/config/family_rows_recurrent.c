@@ -500,6 +500,7 @@ const qn_family qn_family_recurrent_rows[] = {
     {
         .model_types = LIST("glm5_next_text", "glm5_next"),
         .architectures = LIST("Glm5NextForConditionalGeneration"),
+        .gguf_architecture = "glm5-next",
         .defaults = glm5_next_defaults,
         .renamed = glm5_next_names,
         .experts = &glm5_next_experts,

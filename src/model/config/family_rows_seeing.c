@@ -40,7 +40,7 @@ static const qn_field_default qwen3_vl_moe_defaults[] = {{"vocab_size", 151936, 
                                                          {NULL, 0, 0}};
 static const qn_field_default qwen4_exp_defaults[] = {{"vocab_size", 248320, 0},
                                                       {"hidden_size", 2048, 0},
-                                                      {"intermediate_size", 512, 0},
+                                                      {"intermediate_size", 512, 1},
                                                       {"num_hidden_layers", 40, 0},
                                                       {"num_attention_heads", 16, 0},
                                                       {"num_key_value_heads", 2, 0},
@@ -53,7 +53,7 @@ static const qn_field_default qwen4_exp_defaults[] = {{"vocab_size", 248320, 0},
                                                       {"linear_value_head_dim", 128, 0},
                                                       {"linear_num_key_heads", 16, 0},
                                                       {"linear_num_value_heads", 32, 0},
-                                                      {"full_attention_interval", 4, 0},
+                                                      {"full_attention_interval", 4, 1},
                                                       {"num_experts", 512, 0},
                                                       {"num_experts_per_tok", 10, 0},
                                                       {"moe_intermediate_size", 512, 0},
@@ -155,7 +155,8 @@ static const qn_family_experts qwen3_5_experts = {
 
 static const qn_renamed_weight qwen3_5_moe_gguf_names[] = {
     {QN_WEIGHT_FFN_NORM, "blk.#.post_attention_norm.weight"}, {QN_WEIGHT_ROLE_COUNT, NULL}};
-static const qn_family_experts qwen4_exp_experts = {.names = qn_expert_joined_names, .shared_gate = 1};
+static const qn_family_experts qwen4_exp_experts = {
+    .names = qn_expert_joined_names, .shared_gate = 1, .gguf_norm_topk_prob = 1};
 
 static const qn_renamed_weight qwen3_5_moe_names[] = {
     {QN_WEIGHT_SHARED_GATE, "layers.#.mlp.shared_expert.gate_proj.weight"},
@@ -175,6 +176,9 @@ static const qn_renamed_weight qwen4_exp_names[] = {
     {QN_WEIGHT_INDEX_Q_NORM, "layers.#.self_attn.indexer.q_layernorm.weight"},
     {QN_WEIGHT_INDEX_K_NORM, "layers.#.self_attn.indexer.k_layernorm.weight"},
     {QN_WEIGHT_ROLE_COUNT, NULL}};
+static const qn_renamed_weight qwen4_exp_gguf_names[] = {{QN_WEIGHT_INDEX_Q, "blk.#.indexer.q_proj.weight"},
+                                                         {QN_WEIGHT_INDEX_K, "blk.#.indexer.k_proj.weight"},
+                                                         {QN_WEIGHT_ROLE_COUNT, NULL}};
 static const qn_shared_tensor qwen4_exp_shared[] = {
     {"layers.#.self_attn.indexer.index_qk_proj.weight",
      NULL,
@@ -264,6 +268,8 @@ const qn_family qn_family_seeing_rows[] = {
     {
         .model_types = LIST("qwen4_exp", "qwen4_exp_text"),
         .architectures = LIST("Qwen4ExpForCausalLM", "Qwen4ExpForConditionalGeneration"),
+        .gguf_architecture = "qwen4exp",
+        .gguf_renamed = qwen4_exp_gguf_names,
         .defaults = qwen4_exp_defaults,
         .experts = &qwen4_exp_experts,
         .spelled = qwen4_exp_spelled,

@@ -247,6 +247,7 @@ static qn_status read_gate(const qn_fields *f, qn_delta_config *d)
     static const char own[] = "output_gate_type";
     const char *key = own, *type = NULL;
     char label[LABEL_MAX];
+    d->gate_sigmoid = f->gguf_architecture != NULL; /* which does not say it */
     QN_TRY(qn_fields_string(f, key, &type, NULL));
     if (!type) QN_TRY(qn_fields_string(f, key = "hidden_act", &type, NULL));
     if (!type) return QN_OK;

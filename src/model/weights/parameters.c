@@ -310,7 +310,7 @@ static qn_status load_all(loading *l, const qn_weights *w, const qn_model_config
     }
     for (int64_t i = 0; i < p->n_layers && !p->heads; i++)
         if (c->layers[i].mixer == QN_MIXER_LATENT) QN_TRY(number_heads(p, c->num_attention_heads));
-    if (c->index.pool != QN_INDEX_NONE) QN_TRY(make_index_taps(p, c));
+    if (c->index.index_kpool) QN_TRY(make_index_taps(p, c));
     return p->n_vision ? make_vision_rope(p, &c->vision) : QN_OK;
 }
 

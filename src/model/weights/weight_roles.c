@@ -547,7 +547,7 @@ qn_weight_presence qn_weight_expected(const qn_model_config *c, int64_t layer, q
               has_state_space = qn_layer_has_state_space(l), by_channel = l->mixer == QN_MIXER_CHANNEL_DELTA,
               has_index = l->indexed && l->index_layer == layer;
     if (l->kv_layer != layer && (is_of_key(role) || is_of_value(role))) return QN_WEIGHT_UNUSED;
-    if (l->indexed && l->index_layer != layer && is_of_index(role)) return QN_WEIGHT_UNUSED;
+    if (c->index.pool && !has_index && qn_layer_attends(l) && is_of_index(role)) return QN_WEIGHT_UNUSED;
     if (l->value_is_key && is_of_value(role)) return QN_WEIGHT_NEVER;
     switch (roles[role].need) {
     case ALWAYS:

@@ -1,6 +1,9 @@
 #include "model/config/blocks/index_config.h"
 
+#include <math.h>
 #include <string.h>
+
+#include "base/log.h"
 
 enum { HEADS_MAX = 1 << 16, BLOCK_MAX = 1 << 12, TOP_MAX = 1 << 24, PERIOD_MAX = 1 << 20, LABEL_MAX = 160 };
 
@@ -58,6 +61,18 @@ static int owns(const owners *o, int64_t layer)
     return behind < 0 || behind % o->period == 0;
 }
 
+/* GGUF files may say of a layer that its blocks have no size: readers of such files do without the index then. */
+static int is_indexed(const qn_fields *f, int64_t layer)
+{
+    const json_t *list = f->gguf_architecture ? qn_fields_get(f, "indexed_layers") : NULL;
+    char label[LABEL_MAX];
+    if (!list || json_is_true(json_array_get(list, (size_t)layer))) return 1;
+    qn_log(QN_LOG_WARNING,
+           "%s: %s is 0 for layer %lld: its index is not used, and the layer attends to all positions",
+           f->file, qn_fields_label(f, "compress_ratios", label, sizeof label), (long long)layer);
+    return 0;
+}
+
 static qn_status read_layers(const qn_fields *f, qn_model_config *c)
 {
     owners o;
@@ -66,7 +81,7 @@ static qn_status read_layers(const qn_fields *f, qn_model_config *c)
     for (int64_t i = 0; i < c->num_hidden_layers; i++) {
         const int own = owns(&o, i);
         if (own < 0) return unknown(f, o.name, i);
-        if (!qn_layer_attends(&c->layers[i])) continue;
+        if (!qn_layer_attends(&c->layers[i]) || !is_indexed(f, i)) continue;
         if (own) last = i;
         if (last < 0)
             return qn_fail(QN_E_FORMAT, "%s: layer %lld shares the index of a layer before, but none has one",
@@ -77,6 +92,18 @@ static qn_status read_layers(const qn_fields *f, qn_model_config *c)
     return QN_OK;
 }
 
+/* GGUF has a key for the epsilon of the norm of keys, which is fixed. */
+static qn_status check_eps(const qn_fields *f)
+{
+    static const char name[] = "index_norm_eps";
+    double eps = 1e-6;
+    char label[LABEL_MAX];
+    if (f->gguf_architecture) QN_TRY(qn_fields_number(f, name, 0, 1, &eps, NULL));
+    if (fabs(eps - 1e-6) <= 1e-12) return QN_OK;
+    return qn_fail(QN_E_UNSUPPORTED, "%s: %s is %g, which is not supported (known: 1e-06)", f->file,
+                   qn_fields_label(f, name, label, sizeof label), eps);
+}
+
 qn_status qn_index_config_read(const qn_fields *f, const qn_family *family, qn_model_config *c)
 {
     static const char top[] = "index_topk", pool[] = "index_kpool";
@@ -85,6 +112,13 @@ qn_status qn_index_config_read(const qn_fields *f, const qn_family *family, qn_m
     int64_t key_heads = 1;
     int tail = 1;
     if (family->index == QN_INDEX_NONE) return QN_OK;
+    if (family->index == QN_INDEX_GATED) QN_TRY(check_eps(f));
+    if (f->gguf_architecture && family->index == QN_INDEX_MEAN && !qn_fields_get(f, pool)) {
+        x->pool = family->index;
+        for (int64_t i = 0; i < c->num_hidden_layers; i++)
+            if (qn_layer_attends(&c->layers[i])) (void)is_indexed(f, i); /* which says so */
+        return QN_OK;
+    }
     QN_TRY(qn_fields_required_int(f, "index_n_heads", 1, HEADS_MAX, &x->index_n_heads));
     QN_TRY(qn_fields_required_int(f, "index_head_dim", 1, HEADS_MAX, &x->index_head_dim));
     QN_TRY(qn_fields_required_int(f, pool, 1, BLOCK_MAX, &x->index_kpool));

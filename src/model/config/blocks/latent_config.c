@@ -8,13 +8,14 @@ enum { HEADS_MAX = 1 << 16, LABEL_MAX = 160 };
 
 /* GGUF says the sizes of a head after its keys and values are made, and how much of it is rotated; one key head
  * stands for the latent that all share. */
-static qn_status read_gguf(const qn_fields *f, qn_latent_config *l)
+static qn_status read_gguf(const qn_fields *f, int is_unrotated, qn_latent_config *l)
 {
     static const char whole[] = "mla_head_dim", turned[] = "rotary_dim";
     char label[LABEL_MAX], other[LABEL_MAX];
     int64_t head_dim;
     QN_TRY(qn_fields_required_int(f, whole, 1, HEADS_MAX, &head_dim));
-    QN_TRY(qn_fields_required_int(f, turned, 2, HEADS_MAX, &l->qk_rope_head_dim));
+    QN_TRY(qn_fields_required_int(f, turned, is_unrotated ? 0 : 2, is_unrotated ? 0 : HEADS_MAX,
+                                  &l->qk_rope_head_dim));
     QN_TRY(qn_fields_required_int(f, "mla_v_head_dim", 1, HEADS_MAX, &l->v_head_dim));
     l->qk_nope_head_dim = head_dim - l->qk_rope_head_dim;
     if (l->qk_nope_head_dim >= 1) return QN_OK;
@@ -31,7 +32,7 @@ qn_status qn_latent_config_read(const qn_fields *f, qn_model_config *c)
     QN_TRY(qn_fields_int(f, "q_lora_rank", 1, HEADS_MAX, &l->q_lora_rank, NULL));
     QN_TRY(qn_fields_required_int(f, "kv_lora_rank", 1, HEADS_MAX, &l->kv_lora_rank));
     if (f->gguf_architecture) {
-        QN_TRY(read_gguf(f, l));
+        QN_TRY(read_gguf(f, c->family->unrotated, l));
     } else {
         QN_TRY(qn_fields_required_int(f, "qk_nope_head_dim", 1, HEADS_MAX, &l->qk_nope_head_dim));
         QN_TRY(qn_fields_required_int(f, "qk_rope_head_dim", c->family->unrotated ? 0 : 2,

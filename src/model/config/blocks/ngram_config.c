@@ -81,15 +81,29 @@ static qn_status make_sizes(const qn_fields *f, int64_t base, qn_ngram_config *n
 
 /* ---- numbers of the files ------------------------------------------------------------------------------- */
 
-static int64_t number_at(const qn_tensor_view *v, int64_t i)
+/* A list of a layer's hash: a tensor, or metadata of a GGUF file; neither where the files do not have it. */
+typedef struct {
+    const qn_tensor_view *v;
+    const json_t *numbers;
+    const char *file;
+    char name[LABEL_MAX];
+} hash_list;
+
+static int is_there(const hash_list *l)
+{
+    return l->v || l->numbers;
+}
+
+static int64_t number_at(const hash_list *l, int64_t i)
 {
     int64_t x;
-    memcpy(&x, (const char *)v->data + (size_t)i * sizeof x, sizeof x);
+    if (l->numbers) return (int64_t)json_integer_value(json_array_get(l->numbers, (size_t)i));
+    memcpy(&x, (const char *)l->v->data + (size_t)i * sizeof x, sizeof x);
     return x;
 }
 
-/* *out: the i-th list of a layer; NULL: the files do not have it. */
-static qn_status find_list(const qn_source *src, int64_t layer, int i, int64_t n, const qn_tensor_view **out)
+/* The i-th list of a layer. */
+static qn_status find_tensor(const qn_source *src, int64_t layer, int i, int64_t n, hash_list *out)
 {
     char name[QN_TENSOR_NAME_MAX], shape[64];
     const qn_tensor_view *v = NULL;
@@ -97,8 +111,10 @@ static qn_status find_list(const qn_source *src, int64_t layer, int i, int64_t n
         snprintf(name, sizeof name, "%slayers.%lld.%s%s", *prefix, (long long)layer, place, tensors[i]);
         v = qn_source_find(src, name);
     }
-    *out = v;
+    *out = (hash_list){.v = v};
     if (!v) return QN_OK;
+    out->file = v->file;
+    snprintf(out->name, sizeof out->name, "tensor %s", v->name);
     QN_TRY(qn_view_check(v));
     if (v->dtype != QN_DTYPE_I64)
         return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s: type %s, expected I64", v->file, v->name,
@@ -108,47 +124,63 @@ static qn_status find_list(const qn_source *src, int64_t layer, int i, int64_t n
                    qn_view_shape_text(v, shape, sizeof shape), (long long)n);
 }
 
-static qn_status out_of_range(const qn_tensor_view *v, int64_t i, int64_t least, int64_t most)
+/* The same of a GGUF file, which has one hash. */
+static qn_status find_metadata(const qn_fields *f, int i, int64_t n, hash_list *out)
 {
-    return qn_fail(QN_E_FORMAT, "%s: tensor %s[%lld] is %lld, expected %lld to %lld", v->file, v->name,
-                   (long long)i, (long long)number_at(v, i), (long long)least, (long long)most);
+    *out = (hash_list){.numbers = qn_fields_get(f, tensors[i]), .file = f->file};
+    qn_fields_label(f, tensors[i], out->name, sizeof out->name);
+    if (!out->numbers) return qn_fail(QN_E_FORMAT, "%s: %s is missing", f->file, out->name);
+    if (json_array_size(out->numbers) == (size_t)n) return QN_OK;
+    return qn_fail(QN_E_FORMAT, "%s: %s has %zu elements, expected %lld", f->file, out->name,
+                   json_array_size(out->numbers), (long long)n);
 }
 
-static qn_status read_multipliers(const qn_tensor_view *v, const qn_model_config *c, int64_t *out)
+static qn_status out_of_range(const hash_list *l, int64_t i, int64_t least, int64_t most)
+{
+    return qn_fail(QN_E_FORMAT, "%s: %s[%lld] is %lld, expected %lld to %lld", l->file, l->name, (long long)i,
+                   (long long)number_at(l, i), (long long)least, (long long)most);
+}
+
+static qn_status read_multipliers(const hash_list *l, const qn_model_config *c, int64_t *out)
 {
     const int64_t most = INT64_MAX / c->vocab_size;
-    for (int64_t i = 0; v && i < c->ngram.ngram_size; i++) {
-        out[i] = number_at(v, i);
-        if (out[i] < 0 || out[i] > most) return out_of_range(v, i, 0, most);
+    for (int64_t i = 0; is_there(l) && i < c->ngram.ngram_size; i++) {
+        out[i] = number_at(l, i);
+        if (out[i] < 0 || out[i] > most) return out_of_range(l, i, 0, most);
     }
     return QN_OK;
 }
 
 /* Of the rows of a table with n_rows. */
-static qn_status read_heads(const qn_tensor_view *sizes, const qn_tensor_view *offsets, int64_t n_heads,
-                            int64_t n_rows, qn_ngram_hash *h)
+static qn_status read_heads(const hash_list *sizes, const hash_list *offsets, int64_t n_heads, int64_t n_rows,
+                            qn_ngram_hash *h)
 {
     for (int64_t i = 0; i < n_heads; i++) {
-        const int64_t size = sizes ? number_at(sizes, i) : h->size[i],
-                      offset = offsets ? number_at(offsets, i) : h->offset[i];
+        const int64_t size = is_there(sizes) ? number_at(sizes, i) : h->size[i],
+                      offset = is_there(offsets) ? number_at(offsets, i) : h->offset[i];
         if (size < 1 || size > n_rows) return out_of_range(sizes, i, 1, n_rows);
         if (offset < 0 || offset > n_rows - size)
-            return out_of_range(offsets ? offsets : sizes, i, 0, n_rows - size);
+            return out_of_range(is_there(offsets) ? offsets : sizes, i, 0, n_rows - size);
         h->size[i] = (int32_t)size;
         h->offset[i] = (int32_t)offset;
     }
     return QN_OK;
 }
 
-static qn_status read_lists(const qn_source *src, int64_t layer, const qn_model_config *c, qn_ngram_hash *h,
-                            int64_t n_rows)
+static qn_status read_lists(const qn_source *src, const qn_fields *f, int64_t layer, const qn_model_config *c,
+                            qn_ngram_hash *h, int64_t n_rows)
 {
     const qn_ngram_config *n = &c->ngram;
-    const qn_tensor_view *v[3];
-    if (qn_source_get_kind(src) != QN_SOURCE_SAFETENSORS) return QN_OK;
-    for (int i = 0; i < 3; i++) QN_TRY(find_list(src, layer, i, i ? n->n_heads : n->ngram_size, &v[i]));
-    QN_TRY(read_multipliers(v[0], c, h->multiplier));
-    return read_heads(v[1], v[2], n->n_heads, n_rows, h);
+    hash_list l[3];
+    for (int i = 0; i < 3; i++) {
+        const int64_t count = i ? n->n_heads : n->ngram_size;
+        if (f->gguf_architecture)
+            QN_TRY(find_metadata(f, i, count, &l[i]));
+        else
+            QN_TRY(find_tensor(src, layer, i, count, &l[i]));
+    }
+    QN_TRY(read_multipliers(&l[0], c, h->multiplier));
+    return read_heads(&l[1], &l[2], n->n_heads, n_rows, h);
 }
 
 /* ---- config.json ---------------------------------------------------------------------------------------- */
@@ -181,7 +213,7 @@ static qn_status number_layers(const qn_fields *f, const json_t *list, qn_model_
 /* Of a list the first one counts. */
 static qn_status read_eos(const qn_fields *f, qn_model_config *c)
 {
-    static const char name[] = "eos_token_id";
+    const char *name = f->gguf_architecture ? "ple_eos_token_id" : "eos_token_id";
     const json_t *value = qn_fields_get(f, name);
     char label[LABEL_MAX];
     if (json_is_array(value)) value = json_array_get(value, 0);
@@ -202,7 +234,9 @@ static qn_status read_numbers(const qn_fields *f, qn_model_config *c)
     QN_TRY(qn_fields_required_int(f, "heads_per_ngram", 1, QN_NGRAM_HEADS_MAX, &n->heads_per_ngram));
     QN_TRY(qn_fields_int(f, "ple_embed_dim", 1, WIDTH_MAX, &n->ple_embed_dim, NULL));
     QN_TRY(qn_fields_required_int(f, "ple_conv_kernel_size", 1, KERNEL_MAX, &n->ple_conv_kernel_size));
-    QN_TRY(qn_fields_required_int(f, "split_ngram_parts", 1, PARTS_MAX, &n->split_ngram_parts));
+    n->split_ngram_parts = 1; /* as in all GGUF files */
+    if (!f->gguf_architecture)
+        QN_TRY(qn_fields_required_int(f, "split_ngram_parts", 1, PARTS_MAX, &n->split_ngram_parts));
     n->n_heads = (n->ngram_size - 1) * n->heads_per_ngram;
     if (n->n_heads > QN_NGRAM_HEADS_MAX)
         return qn_fail(QN_E_UNSUPPORTED,
@@ -216,6 +250,13 @@ static qn_status read_numbers(const qn_fields *f, qn_model_config *c)
     return QN_OK;
 }
 
+static qn_status take_room(qn_ngram_config *n)
+{
+    n->hashes = qn_calloc((size_t)n->n_hashes, sizeof *n->hashes);
+    n->n_rows = qn_calloc((size_t)n->n_hashes, sizeof *n->n_rows);
+    return n->hashes && n->n_rows ? QN_OK : QN_E_NOMEM;
+}
+
 static qn_status make_hashes(const qn_source *src, const qn_fields *f, qn_model_config *c)
 {
     qn_ngram_config *n = &c->ngram;
@@ -223,18 +264,33 @@ static qn_status make_hashes(const qn_source *src, const qn_fields *f, qn_model_
     QN_TRY(qn_fields_int(f, "seed", INT64_MIN, INT64_MAX, &seed, NULL));
     QN_TRY(qn_fields_required_int(f, "ngram_vocab_size_base", 1, INT32_MAX, &base));
     QN_TRY(qn_fields_required_int(f, "make_ngram_vocab_size_divisible_by", 1, DIVISOR_MAX, &divisor));
-    n->hashes = qn_calloc((size_t)n->n_hashes, sizeof *n->hashes);
-    n->n_rows = qn_calloc((size_t)n->n_hashes, sizeof *n->n_rows);
-    if (!n->hashes || !n->n_rows) return QN_E_NOMEM;
+    QN_TRY(take_room(n));
     QN_TRY(make_sizes(f, base, n));
     for (int64_t l = 0; l < c->num_hidden_layers; l++) {
         const int64_t t = c->layers[l].ngrams - 1;
         if (t < 0) continue;
         n->n_rows[t] = (n->n_rows[t] + divisor - 1) / divisor * divisor;
         make_multipliers(c, seed, t, n->hashes[t].multiplier);
-        QN_TRY(read_lists(src, l, c, &n->hashes[t], n->n_rows[t]));
+        if (qn_source_get_kind(src) == QN_SOURCE_SAFETENSORS)
+            QN_TRY(read_lists(src, f, l, c, &n->hashes[t], n->n_rows[t]));
     }
     return QN_OK;
+}
+
+/* GGUF has one table, as large as its tensor is, and says the numbers of its hash. */
+static qn_status read_hash(const qn_source *src, const qn_fields *f, qn_model_config *c)
+{
+    qn_ngram_config *n = &c->ngram;
+    char label[LABEL_MAX];
+    if (n->n_hashes > 1)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: %s has %lld layers, but one table", f->file,
+                       qn_fields_label(f, list_name, label, sizeof label), (long long)n->n_hashes);
+    const qn_tensor_view *v = qn_family_find_weight(c->family, src, QN_WEIGHT_NGRAM_EMBED, 0, NULL);
+    QN_TRY(take_room(n));
+    n->n_rows[0] = v && v->n_dims == 2 && v->shape[0] >= 1 && v->shape[0] <= INT32_MAX
+                       ? v->shape[0]
+                       : INT32_MAX; /* what is missing is said where weights are looked for */
+    return read_lists(src, f, 0, c, &n->hashes[0], n->n_rows[0]);
 }
 
 qn_status qn_ngram_config_read(const qn_source *src, const qn_family *family, const qn_fields *f,
@@ -245,5 +301,5 @@ qn_status qn_ngram_config_read(const qn_source *src, const qn_family *family, co
     QN_TRY(number_layers(f, list, c));
     QN_TRY(read_numbers(f, c));
     QN_TRY(read_eos(f, c));
-    return make_hashes(src, f, c);
+    return f->gguf_architecture ? read_hash(src, f, c) : make_hashes(src, f, c);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "model/config/gguf/gguf_blocks.h"
 #include "model/config/gguf/gguf_keys.h"
 #include "model/config/gguf/gguf_layers.h"
 #include "model/config/gguf/gguf_recurrent.h"
@@ -19,6 +20,8 @@ const char *qn_gguf_config_key(const char *name)
     } others[] = {{"layer_types", "sliding_window_pattern"},
                   {"global_head_dim", "head_dim"},
                   {"linear_value_head_dim", "mamba_d_ssm"},
+                  {"ple_layer_ids", "ple_layers"},
+                  {"ple_embed_dim", "hidden_size_per_layer_input"},
                   {"linear_num_heads", "linear_num_value_heads"},
                   {"num_global_key_value_heads", "num_key_value_heads"},
                   {"rope_parameters.full_attention.rotary_dim", "rotary_dim"},
@@ -138,6 +141,28 @@ static qn_status read_numbers(const qn_gguf *g, const char *key, const qn_gguf_v
     return QN_OK;
 }
 
+/* Of a list of equal numbers, one per layer, one. */
+static qn_status read_number(const qn_gguf *g, const char *key, const qn_gguf_value *v, json_t **out)
+{
+    double number = 0;
+    json_t *all = NULL;
+    if (v->type != QN_GGUF_ARRAY) {
+        QN_TRY(qn_gguf_get_f64(g, key, -HUGE_VAL, HUGE_VAL, &number));
+        *out = json_real(number);
+        return QN_OK;
+    }
+    QN_TRY(read_numbers(g, key, v, &all));
+    if (!all) return QN_OK;
+    qn_status status = QN_OK;
+    for (size_t i = 1; i < json_array_size(all); i++)
+        if (!json_equal(json_array_get(all, i), json_array_get(all, 0)))
+            status = qn_fail(QN_E_UNSUPPORTED, "%s: %s differs between layers, which is not supported",
+                             qn_gguf_path(g), key);
+    if (status == QN_OK) *out = json_incref(json_array_get(all, 0));
+    json_decref(all);
+    return status;
+}
+
 /* The fourth place is for a kind of position that no model here has. */
 static qn_status read_sections(const qn_gguf *g, const char *key, const qn_gguf_value *v, json_t **out)
 {
@@ -166,6 +191,8 @@ static qn_status read_value(const qn_gguf *g, const char *key, qn_gguf_key_kind 
         QN_TRY(read_pattern(g, key, v, name, out));
     } else if (kind == QN_GGUF_KEY_FLAGS) {
         QN_TRY(read_list(g, key, v, 1, PER_LAYER_MAX, out));
+    } else if (kind == QN_GGUF_KEY_INTEGERS) {
+        QN_TRY(read_list(g, key, v, INT64_MAX, PER_LAYER_MAX, out));
     } else if (kind == QN_GGUF_KEY_NUMBERS) {
         QN_TRY(read_numbers(g, key, v, out));
     } else if (kind == QN_GGUF_KEY_SECTIONS) {
@@ -175,9 +202,7 @@ static qn_status read_value(const qn_gguf *g, const char *key, qn_gguf_key_kind 
         QN_TRY(qn_gguf_get_bool(g, key, &flag));
         *out = json_boolean(flag);
     } else if (kind == QN_GGUF_KEY_NUMBER) {
-        double number = 0;
-        QN_TRY(qn_gguf_get_f64(g, key, -HUGE_VAL, HUGE_VAL, &number));
-        *out = json_real(number);
+        QN_TRY(read_number(g, key, v, out));
     } else {
         qn_gguf_string text;
         QN_TRY(qn_gguf_get_string(g, key, &text));
@@ -216,6 +241,7 @@ qn_status qn_gguf_config(const qn_source *src, const char *architecture, const q
         char key[KEY_MAX];
         const char *name = qn_gguf_keys[i].name;
         json_t *value = NULL;
+        if (json_object_get(root, name)) continue; /* by a key before */
         qn_gguf_config_full_key(architecture, qn_gguf_keys[i].key, key, sizeof key);
         status = qn_gguf_optional(read_value(g, key, qn_gguf_keys[i].kind, &name, &value));
         if (value && !put(root, name, value))
@@ -223,6 +249,7 @@ qn_status qn_gguf_config(const qn_source *src, const char *architecture, const q
     }
     if (status == QN_OK && (family->recurrent != QN_MIXER_ATTENTION || family->altup))
         status = qn_gguf_recurrent(src, architecture, family, root);
+    if (status == QN_OK) status = qn_gguf_blocks(qn_gguf_path(g), architecture, family, root);
     if (status == QN_OK) status = qn_gguf_layers(qn_gguf_path(g), architecture, root);
     if (status == QN_OK)
         *out = root;

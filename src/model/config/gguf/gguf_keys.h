@@ -7,7 +7,7 @@
 #include "model/config/config.h"
 
 /* PER_LAYER: a number, or one for each layer. PATTERN: the period of layers that do not slide, or for each
- * layer whether it does. FLAGS: a list of 0 and 1. SECTIONS: three numbers, which files have four places for. NUMBERS: a list, in which
+ * layer whether it does. FLAGS: a list of 0 and 1. INTEGERS: a list of numbers from 0 on. SECTIONS: three numbers, which files have four places for. NUMBERS: a list, in which
  * those that are not finite are null. */
 typedef enum {
     QN_GGUF_KEY_INTEGER,
@@ -17,6 +17,7 @@ typedef enum {
     QN_GGUF_KEY_BOOL,
     QN_GGUF_KEY_PATTERN,
     QN_GGUF_KEY_FLAGS,
+    QN_GGUF_KEY_INTEGERS,
     QN_GGUF_KEY_SECTIONS,
     QN_GGUF_KEY_NUMBERS
 } qn_gguf_key_kind;

@@ -144,7 +144,8 @@ qn_status qn_gguf_recurrent(const qn_source *src, const char *architecture, cons
     QN_TRY(check_length(&r, kv_heads));
     QN_TRY(check_length(&r, width));
     QN_TRY(check_length(&r, "recurrent_layers"));
-    const int by_heads = family->recur != QN_RECUR_INTERVAL && family->recur != QN_RECUR_BESIDE;
+    const int by_heads = (family->recur != QN_RECUR_INTERVAL && family->recur != QN_RECUR_BESIDE) ||
+                         family->recurrent == QN_MIXER_CHANNEL_DELTA;
     if (by_heads || json_object_get(root, "recurrent_layers")) QN_TRY(list_layers(&r));
     QN_TRY(join(&r, kv_heads));
     QN_TRY(join(&r, width));
