@@ -38,8 +38,8 @@ PUBLISHED_NAMES = {"kimi_linear": (r"block_sparse_moe\.(gate|up|down)_proj", r"m
 
 
 def put_published_text(text):
-    """The fields of config.json's text that transformers gives other names or forms. The converter wants as many heads of
-    linear attention as of attention, and writes neither number beside the tensors."""
+    """The fields of config.json's text that transformers gives other names or forms. The converter wants as many heads
+    of linear attention as of attention, and writes neither number beside the tensors."""
     if text.get("model_type") in ("glm5_next_text", "qwen4_exp_text"):
         text["layer_types"] = ["full_attention" if t == "indexed_attention" else t for t in text["layer_types"]]
     if text.get("model_type") == "glm5_next_text":

@@ -47,8 +47,7 @@ static qn_status read_block_sizes(const reader *r)
     if (json_is_array(said)) QN_TRY(check_length(r, name, said));
     json_t *list = json_array();
     for (int64_t i = 0; list && i < r->n_layers; i++) {
-        const int64_t n =
-            json_integer_value(json_is_array(said) ? json_array_get(said, (size_t)i) : said);
+        const int64_t n = json_integer_value(json_is_array(said) ? json_array_get(said, (size_t)i) : said);
         if (size && n && n != size) {
             json_decref(list);
             return qn_fail(QN_E_UNSUPPORTED,
