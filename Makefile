@@ -232,7 +232,7 @@ DEVICE_TESTS := $(filter $(B)/tests/devices/other_%,$(TESTS))
 MLX_DEVICE_TESTS := $(DEVICE_TESTS) $(filter-out %/mlx_experts_test,$(filter $(B)/tests/devices/mlx_%,$(TESTS)))
 CUDA_DEVICE_TESTS := $(DEVICE_TESTS) $(filter $(B)/tests/devices/cuda_%,$(TESTS))
 # What reads files that llama.cpp's converter makes (tools/make/peers.mk).
-CONVERTED_TESTS := $(filter %/encoders_gguf_test %/families_gguf_test,$(TESTS))
+CONVERTED_TESTS := $(filter %/encoders_gguf_test %/families_gguf_test %/mmproj_gguf_test,$(TESTS))
 PLAIN_TESTS := $(filter-out $(REAL_TESTS) $(CUDA_DEVICE_TESTS) $(MLX_DEVICE_TESTS) $(CONVERTED_TESTS),$(TESTS))
 test: $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES) all
 	$(Q)tests/run $(PLAIN_TESTS) $(FUZZERS) $(EXAMPLES)

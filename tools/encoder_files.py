@@ -4,7 +4,8 @@
 
     encoder_files.py LLAMA_CPP FIXTURES OUT
 
-OUT gets gguf/KIND.gguf, and links to all else that lies in FIXTURES: tests take it for QUERN_FIXTURES. Files that are
+OUT gets gguf/KIND.gguf, of models that see gguf/towers/KIND with the text, its vision tower in two types and
+preprocessor_config.json, and links to all else that lies in FIXTURES: tests take it for QUERN_FIXTURES. Files that are
 there already are kept.
 """
 import os
@@ -44,11 +45,39 @@ FILES = {
 }
 
 
+# Models whose vision towers the converter knows, and can make of files so small.
+TOWERS = ["qwen3_vl", "qwen3_vl_moe", "qwen2_5_vl", "qwen3_5_vision", "qwen3_5_moe_vision", "gemma3_vision", "mistral3",
+          "smolvlm", "internvl", "lfm2_vl", "llama4", "gemma4_vision", "gemma4_unified", "muse_glimmer"]
+
+
 def link_published(model, folder):
     """The files of a model with config.hub.json in place of config.json."""
     for name in os.listdir(model):
         own = "config.hub.json" if name == "config.json" and "config.hub.json" in os.listdir(model) else name
         os.symlink(os.path.abspath(os.path.join(model, own)), os.path.join(folder, name))
+
+
+def convert(tool, llama_cpp, model, path, options):
+    if os.path.exists(path):
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        link_published(model, folder)
+        made = subprocess.run([sys.executable, tool, llama_cpp, folder, path, *options], capture_output=True, text=True,
+                              check=False)
+    if made.returncode:
+        sys.exit(f"{os.path.basename(path)}: the converter failed\n{made.stderr[-2000:]}")
+
+
+def make_towers(tool, llama_cpp, fixtures, out, kind):
+    model, folder = os.path.join(fixtures, "families2", kind), os.path.join(out, "gguf", "towers", kind)
+    os.makedirs(folder, exist_ok=True)
+    for name, target in ((f"{kind}.gguf", os.path.join(out, "gguf", f"{kind}.gguf")),
+                         ("preprocessor_config.json", os.path.join(model, "preprocessor_config.json"))):
+        if not os.path.lexists(os.path.join(folder, name)):
+            os.symlink(os.path.abspath(target), os.path.join(folder, name))
+    for outtype in ("f32", "f16"):
+        path = os.path.join(folder, f"mmproj-{kind}-{outtype}.gguf")
+        convert(tool, llama_cpp, model, path, ["--outtype", outtype, "--mmproj"])
 
 
 def main():
@@ -63,17 +92,12 @@ def main():
     tool = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gguf_golden.py")
     for kind, options in FILES.items():
         path = os.path.join(out, "gguf", f"{kind}.gguf")
-        if os.path.exists(path):
-            continue
         model = os.path.join(fixtures, "families2", kind)
         if not os.path.isdir(model):
             model = os.path.join(fixtures, "models", kind)
-        with tempfile.TemporaryDirectory() as folder:
-            link_published(model, folder)
-            made = subprocess.run([sys.executable, tool, llama_cpp, folder, path, *options], capture_output=True,
-                                  text=True, check=False)
-        if made.returncode:
-            sys.exit(f"{kind}: the converter failed\n{made.stderr[-2000:]}")
+        convert(tool, llama_cpp, model, path, options)
+    for kind in TOWERS:
+        make_towers(tool, llama_cpp, fixtures, out, kind)
 
 
 if __name__ == "__main__":

@@ -33,6 +33,10 @@ PUBLISHED = {
 # Of published files, by model_type: the class of the text.
 TEXT_CLASSES = {"smolvlm": "VLlama3ForCausalLM", "internvl": "Qwen3ForCausalLM", "lfm2_vl": "Lfm2ForCausalLM"}
 
+# Of published files, by model_type: fields of vision_config and of the whole that the converter of vision towers needs.
+TOWER_FIELDS = {"internvl": ("vision_config", "architectures", ["InternVisionModel"]),
+                "gemma4_unified": (None, "audio_config", {"audio_embed_dim": 64})}
+
 # Of published files, by model_type: what transformers calls otherwise in tensors' names.
 PUBLISHED_NAMES = {"kimi_linear": (r"block_sparse_moe\.(gate|up|down)_proj", r"mlp.\1_proj")}
 
@@ -115,7 +119,41 @@ def main():
         put_published_text(text)
         if fields.get("model_type") in TEXT_CLASSES and not text.get("architectures"):
             text["architectures"] = [TEXT_CLASSES[fields["model_type"]]]
+        if "--mmproj" in options and fields.get("model_type") in TOWER_FIELDS:
+            place, name, value = TOWER_FIELDS[fields["model_type"]]
+            (fields[place] if place else fields)[name] = value
         return fields
+
+    def patches_of_any_size(found):
+        """The converter takes the patches of LFM2-VL for 16 x 16."""
+        import conversion.base as base
+
+        def modify(self, data, name, layer):
+            if "patch_embedding.weight" in name:
+                side = round((data.shape[1] // 3) ** 0.5)
+                data = data.view(data.shape[0], side, side, 3).permute(0, 3, 1, 2)
+            return base.MmprojModel.modify_tensors(self, data, name, layer)
+
+        found.modify_tensors = modify
+
+    def with_model_in_front(found):
+        """The converter knows the tensors of InternVL by the names that they have in Intern-S1."""
+        keep = found.filter_tensors
+
+        def filter_tensors(item):
+            name, make = item
+            return keep((name if name.startswith(("model.", "language_model.")) else "model." + name, make))
+
+        found.filter_tensors = staticmethod(filter_tensors)
+
+    def at_least_8_numbers(arch, n_blocks):
+        """Projections are numbered as layers are: models with two layers have projections beyond."""
+        return get_map(arch, max(n_blocks, 8))
+
+    import gguf
+    get_map = gguf.get_tensor_name_map
+    if "--mmproj" in options:
+        gguf.get_tensor_name_map = at_least_8_numbers
 
     ModelBase.load_hparams = staticmethod(with_published_fields)
     find = convert_hf_to_gguf.get_model_class
@@ -131,11 +169,16 @@ def main():
 
     def with_vocabulary(*arguments, **named):
         found = find(*arguments, **named)
+        if found.__name__ == "LFM2VLModel":
+            patches_of_any_size(found)
+        if found.__name__ == "InternVisionModel":
+            with_model_in_front(found)
         with_names(found)
         if pre:
             found.get_vocab_base_pre = lambda model, tokenizer: pre
         else:
-            for each in [found, *(inner for inner in vars(found).values() if isinstance(inner, type))]:
+            inner = [own for own in vars(found).values() if isinstance(own, type)]
+            for each in [] if "--mmproj" in options else [found, *inner]:
                 each.set_vocab = write_vocabulary
         return found
 

@@ -103,6 +103,11 @@ typedef struct {
     const char *python;
     /* QN_E_UNSUPPORTED if the backend has none. A draft model keeps its own. */
     qn_rope_options rope;
+    /* For a GGUF file: the path of its vision tower, an mmproj*.gguf of llama.cpp's converter. NULL: the one that lies beside the
+     * model, if it fits; of several, the one that is named after the model, and of files that differ in their type alone F16,
+     * then BF16, F32, Q8_0. If there is no single one, or it does not fit, a note says so. "none": no tower. QN_E_ARG: the
+     * model is no GGUF, or the tower is made for another model; QN_E_UNSUPPORTED: a tower of a kind that is not known. */
+    const char *mmproj;
 } qn_model_options;
 
 /* One row of token ids, borrowed. */
@@ -151,6 +156,8 @@ typedef struct {
     int64_t encoded_size;    /* numbers of each hidden state that qn_model_logits gives */
     int64_t num_labels;      /* scores that its head gives a sequence; 0: it has no such head */
     int64_t num_token_types; /* types of tokens that it tells apart; 0: none */
+    const char
+        *mmproj; /* path of the vision tower of a GGUF; "": none is open, or the model's files have it */
 } qn_model_info;
 
 /* Speeds of the last generation that ended; 0 before the first one ended. Times are wall-clock milliseconds.

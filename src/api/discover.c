@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "format/source/projector_file.h"
 #include "seed/seed.h"
 
 enum { DEPTH_DEFAULT = 32, DEPTH_MAX = 256 };
@@ -87,6 +88,7 @@ static qn_status add_file(listing *l, const char *name, size_t size_bytes)
     l->config |= strcmp(name, "config.json") == 0;
     l->index |= strcmp(name, "model.safetensors.index.json") == 0;
     l->pickled |= strncmp(name, "pytorch_model", 13) == 0 && ends_with(name, ".bin");
+    if (qn_projector_is_name(name)) return QN_OK; /* the tower of a model, and none itself */
     if (ends_with(name, ".gguf")) return add(l, &l->gguf, name, size_bytes);
     if (ends_with(name, ".safetensors")) return add(l, &l->safetensors, name, size_bytes);
     return QN_OK;

@@ -13,7 +13,7 @@ qn_status qn_model_pack(const char *path, const qn_pack_options *options, qn_pac
         return qn_fail(QN_E_ARG, "n_threads: %d is not in the range 0 to 1024", (int)options->n_threads);
     qn_source *source = NULL;
     qn_model_config config = {0};
-    qn_status status = qn_source_open(path, &(qn_source_options){.file = options->file}, &source);
+    qn_status status = qn_source_open(path, &(qn_source_options){.file = options->file, .sees = 1}, &source);
     if (status == QN_OK) status = qn_config_read(source, &config);
     if (status == QN_OK) status = qn_engine_pack(source, &config, options, out);
     qn_config_free(&config);

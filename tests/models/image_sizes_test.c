@@ -43,7 +43,7 @@ static qn_status read_processor(const json_t *preprocessor, const qn_image_tower
     write_file(dir, files[1], weights, sizeof weights - 1);
     qn_source *src = NULL;
     qn_test_ok(qn_source_open(dir, NULL, &src));
-    qn_status status = qn_image_processor_read(src, tower, out);
+    qn_status status = qn_image_processor_read(src, tower, NULL, out);
     qn_source_close(src);
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s/%s", dir, files[i]);

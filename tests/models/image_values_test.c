@@ -259,7 +259,7 @@ static void check_kind(const char *folder, const char *kind)
     qn_test_ok(qn_source_side_text(g.src, QN_SIDE_CONFIG, &text, &n));
     qn_test_ok(qn_json_parse_python(kind, text, n, &g.config));
     const qn_image_tower tower = tower_of(g.config);
-    qn_test_ok(qn_image_processor_read(g.src, &tower, &g.processor));
+    qn_test_ok(qn_image_processor_read(g.src, &tower, NULL, &g.processor));
     snprintf(path, sizeof path, "%s/%s/expected.json", folder, kind);
     g.expected = json_load_file(path, 0, NULL);
     assert_non_null(g.expected);

@@ -33,6 +33,7 @@ static qn_status check_model_options(const qn_model_options *o)
     if (o->kv_type != QN_KV_AUTO) return refuse("the choice of a type for keys and values");
     if (o->memory_limit_bytes || o->device_memory_limit_bytes) return refuse("a hard memory limit");
     if (o->draft_model) return refuse("draft model");
+    if (o->mmproj) return refuse("vision tower in a file");
     if (qn_rope_change_asked(&o->rope)) return refuse("other rotary positions");
     if (o->adapter_scale != 0 && o->adapter_scale != 1) return refuse("a scale for adapters");
     return QN_OK;

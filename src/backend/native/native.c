@@ -98,6 +98,7 @@ static qn_status native_get_info(void *model, qn_model_info *out)
         .default_bad_ids = m->defaults.bad_ids,
         .n_default_bad_ids = m->defaults.n_bad_ids,
         .generation_config = m->defaults.text,
+        .mmproj = m->mmproj ? m->mmproj : "",
         .takes_images = config->vision.family != NULL,
         .is_encoder = qn_engine_encodes(m->engine),
         .encoded_size = qn_engine_encoded_size(m->engine),

@@ -102,7 +102,10 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
     qn_source *source = NULL;
     qn_model_config config = {0};
     int64_t start = qn_clock_ns(), read = start, tokenized = start;
-    qn_status status = qn_source_open(path, &(qn_source_options){.file = o->file}, &source);
+    const int is_off = o->mmproj && strcmp(o->mmproj, "none") == 0;
+    const qn_source_options opened = {
+        .file = o->file, .mmproj = is_off ? NULL : o->mmproj, .sees = !o->mmproj};
+    qn_status status = qn_source_open(path, &opened, &source);
     if (status == QN_OK) status = qn_config_read_changed(source, &o->rope, &m->notes, &config);
     if (status == QN_OK) status = qn_sampling_defaults_read(source, &m->defaults);
     if (status != QN_OK) goto out;
@@ -136,6 +139,10 @@ static qn_status load(native_model *m, const char *path, const qn_model_options 
     m->background = o->background;
     if (status == QN_OK) status = qn_scheduler_new(m->engine, &scheduler, &m->scheduler);
     if (status == QN_OK) status = qn_handles_new(m->engine, m->scheduler, &m->handles);
+    if (status == QN_OK && qn_engine_config(m->engine)->vision.projector) {
+        m->mmproj = qn_strdup(qn_gguf_path(qn_source_projector(source)));
+        if (!m->mmproj) status = QN_E_NOMEM;
+    }
     if (status == QN_OK) status = qn_fingerprint_new(source, o->file, &m->fingerprint);
     if (status == QN_OK && o->draft_model)
         status = qn_native_draft_open(o->draft_model, m->engine,
@@ -171,6 +178,7 @@ void qn_native_close(void *model)
     qn_sampling_defaults_free(&m->defaults);
     qn_free(m->stop_ids);
     qn_free(m->path);
+    qn_free(m->mmproj);
     qn_free(m->file);
     pthread_mutex_destroy(&m->lock);
     qn_free(m);

@@ -19,6 +19,7 @@
 /* Read-only once it is open, but for the speeds and the constraints. */
 typedef struct {
     char *path, *file; /* file: of qn_model_options; NULL: none was named */
+    char *mmproj;      /* of the vision tower of a GGUF; NULL: none */
     const char *backend;
     qn_engine *engine;
     qn_engine *draft; /* of the smaller model that guesses; NULL: none */

@@ -33,6 +33,9 @@ const qn_arg qn_load_args[] = {
      "lock this much of the weights in memory (default 0)"},
     {"--file", 0, QN_ARG_TEXT, LOAD(o.file), 0, 0, "NAME",
      "which weights file to use, if the directory has several"},
+    {"--mmproj", 0, QN_ARG_TEXT, LOAD(o.mmproj), 0, 0, "FILE",
+     "vision tower of a GGUF model, if it does not lie beside it as mmproj*.gguf; `none`: the model sees no "
+     "pictures"},
     {"--packed", 0, QN_ARG_TEXT, LOAD(o.packed), 0, 0, "FILE",
      "file with packed weights (see quern pack), if it is not beside the model; `none`: pack now"},
     {"--template", 0, QN_ARG_TEXT, LOAD(template_path), 0, 0, "FILE",
@@ -250,6 +253,7 @@ void qn_json_info(qn_buf *b, const qn_model_info *info)
     qn_json_put_int(b, "parallel_slots", info->parallel_slots);
     qn_json_put_text(b, "notes", info->notes);
     qn_json_put_text(b, "packed", info->packed ? info->packed : "");
+    qn_json_put_text(b, "mmproj", info->mmproj ? info->mmproj : "");
     qn_json_close(b, '}');
 }
 

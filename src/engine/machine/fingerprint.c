@@ -12,7 +12,7 @@
 enum { TENSORS_AT_START = 4096 };
 
 struct qn_fingerprint {
-    char *path, *file; /* of a source that is looked into later; else NULL */
+    char *path, *file, *mmproj; /* of a source that is looked into later; else NULL */
     uint64_t stamp;
     pthread_mutex_t lock; /* of what follows */
     int is_known;
@@ -23,10 +23,11 @@ struct qn_fingerprint {
 static qn_status stamp_files(const qn_source *s, uint64_t *out)
 {
     uint64_t hash = 1;
-    for (int64_t i = 0; i < qn_source_file_count(s); i++) {
+    const int64_t n = qn_source_file_count(s);
+    for (int64_t i = 0; i < n + (qn_source_projector(s) != NULL); i++) {
         struct stat st;
-        if (stat(qn_source_file_path(s, i), &st) != 0)
-            return qn_fail(QN_E_IO, "%s: %s", qn_source_file_path(s, i), strerror(errno));
+        const char *path = i < n ? qn_source_file_path(s, i) : qn_gguf_path(qn_source_projector(s));
+        if (stat(path, &st) != 0) return qn_fail(QN_E_IO, "%s: %s", path, strerror(errno));
         const int64_t about[] = {(int64_t)st.st_ino, (int64_t)st.st_size, (int64_t)st.st_mtim.tv_sec,
                                  (int64_t)st.st_mtim.tv_nsec};
         hash = qn_hash_bytes(about, sizeof about, hash);
@@ -43,7 +44,9 @@ static qn_status begin(qn_fingerprint *f, qn_source *source, const char *file)
     }
     f->path = qn_strdup(qn_source_path(source));
     f->file = file ? qn_strdup(file) : NULL;
-    if (!f->path || (file && !f->file)) return QN_E_NOMEM;
+    const qn_gguf *projector = qn_source_projector(source);
+    f->mmproj = projector ? qn_strdup(qn_gguf_path(projector)) : NULL;
+    if (!f->path || (file && !f->file) || (projector && !f->mmproj)) return QN_E_NOMEM;
     return stamp_files(source, &f->stamp);
 }
 
@@ -66,6 +69,7 @@ void qn_fingerprint_free(qn_fingerprint *f)
     pthread_mutex_destroy(&f->lock);
     qn_free(f->path);
     qn_free(f->file);
+    qn_free(f->mmproj);
     qn_free(f);
 }
 
@@ -73,7 +77,7 @@ static qn_status look(qn_fingerprint *f)
 {
     qn_source *source = NULL;
     uint64_t stamp = 0;
-    QN_TRY(qn_source_open(f->path, &(qn_source_options){.file = f->file}, &source));
+    QN_TRY(qn_source_open(f->path, &(qn_source_options){.file = f->file, .mmproj = f->mmproj}, &source));
     qn_status status = stamp_files(source, &stamp);
     if (status == QN_OK && stamp != f->stamp)
         status = qn_fail(QN_E_IO, "%s: the files have changed since the model was opened", f->path);

@@ -69,6 +69,7 @@ static qn_status spare_model(const qn_source *s, const char *path)
     if (stat(path, &target) != 0) return QN_OK;
     for (int64_t i = 0; i < qn_source_file_count(s); i++)
         QN_TRY(refuse_same(&target, path, qn_source_file_path(s, i)));
+    if (qn_source_projector(s)) QN_TRY(refuse_same(&target, path, qn_gguf_path(qn_source_projector(s))));
     for (int i = 0; i < QN_SIDE_COUNT; i++)
         QN_TRY(refuse_same(&target, path, qn_source_side_path(s, (qn_side_file)i)));
     return refuse_same(&target, path, qn_source_index_path(s));

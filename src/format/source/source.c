@@ -5,10 +5,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/buf.h"
 #include "base/checked.h"
 #include "base/log.h"
 #include "base/map.h"
 #include "base/mem.h"
+#include "format/source/projector_file.h"
 #include "format/source/raw_weights.h"
 #include "format/source/source_files.h"
 #include "seed/seed.h"
@@ -26,8 +28,12 @@ struct qn_source {
     char *path;
     qn_source_files files;
     side sides[QN_SIDE_COUNT];
-    qn_gguf *gguf;   /* the first of `parts`, if there are parts */
-    qn_gguf **parts; /* NULL: the file is whole */
+    qn_gguf *gguf;      /* the first of `parts`, if there are parts */
+    qn_gguf **parts;    /* NULL: the file is whole */
+    qn_gguf *projector; /* of the vision tower; NULL: none */
+    int projector_is_given, projector_is_dropped;
+    int64_t n_own_views, n_own_elements; /* before those of the tower */
+    qn_buf projector_note;
     qn_raw_weights *raw;
     qn_safetensors **shards; /* as many as files, NULL where opening failed */
     const qn_tensor_view **views;
@@ -247,6 +253,70 @@ static qn_status open_views(qn_source *s)
     return make_room(s, 0);
 }
 
+/* ---- a vision tower ------------------------------------------------------------------------------------- */
+
+static qn_status check_architecture(const qn_gguf *g)
+{
+    static const char word[] = "clip"; /* llama.cpp's */
+    qn_gguf_string name;
+    QN_TRY(qn_gguf_get_string(g, "general.architecture", &name));
+    if (name.length == sizeof word - 1 && memcmp(name.data, word, name.length) == 0) return QN_OK;
+    return qn_fail(QN_E_ARG, "%s: this is no vision tower: general.architecture is \"%.*s\", expected \"%s\"",
+                   qn_gguf_path(g), (int)(name.length < 60 ? name.length : 60), name.data, word);
+}
+
+static qn_status add_projector(qn_source *s, const char *path)
+{
+    QN_TRY(qn_gguf_open(path, &s->projector));
+    QN_TRY(check_architecture(s->projector));
+    const int64_t n = s->n_views + qn_gguf_count(s->projector);
+    const qn_tensor_view **views = qn_realloc(s->views, (size_t)n * sizeof *views);
+    if (!views) return QN_E_NOMEM;
+    s->views = views;
+    for (int64_t i = 0; i < qn_gguf_count(s->projector); i++) {
+        const char *name = qn_gguf_get(s->projector, i)->name;
+        if (qn_source_find(s, name))
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s is in the model's file too: this is no vision tower",
+                           path, name);
+    }
+    for (int64_t i = 0; i < qn_gguf_count(s->projector); i++)
+        QN_TRY(add_view(s, qn_gguf_get(s->projector, i)));
+    return QN_OK;
+}
+
+/* A file that is found, but cannot be read, does not keep the text from being read. */
+static qn_status add_found_projector(qn_source *s)
+{
+    qn_buf path = {0};
+    const char *file = s->files.files[0], *slash = strrchr(file, '/');
+    if (s->files.is_seed) return QN_OK;
+    qn_status status =
+        qn_projector_find(s->files.folder, slash ? slash + 1 : file, &path, &s->projector_note);
+    if (status == QN_OK && path.length) status = add_projector(s, path.data);
+    if (status != QN_OK && status != QN_E_NOMEM && path.length) {
+        qn_source_drop_projector(s);
+        qn_buf_printf(&s->projector_note, "the vision tower beside the model is not used: %s",
+                      qn_last_error());
+        status = s->projector_note.status;
+    }
+    qn_buf_free(&path);
+    return status;
+}
+
+static qn_status open_projector(qn_source *s, const qn_source_options *options)
+{
+    s->n_own_views = s->n_views;
+    s->n_own_elements = s->n_elements;
+    s->projector_is_given = options->mmproj != NULL;
+    if (options->mmproj && s->files.kind != QN_SOURCE_GGUF)
+        return qn_fail(QN_E_ARG,
+                       "%s: a vision tower in a file (%s) is for a GGUF: this model has its tower in its own "
+                       "files, if it sees",
+                       s->path, options->mmproj);
+    if (options->mmproj) return add_projector(s, options->mmproj);
+    return options->sees && s->files.kind == QN_SOURCE_GGUF ? add_found_projector(s) : QN_OK;
+}
+
 static qn_status open_all(qn_source *s, const char *path, const qn_source_options *options)
 {
     s->path = qn_strdup(path);
@@ -254,6 +324,7 @@ static qn_status open_all(qn_source *s, const char *path, const qn_source_option
     QN_TRY(qn_source_files_find(path, options, &s->files));
     QN_TRY(find_sides(s));
     QN_TRY(open_views(s));
+    QN_TRY(open_projector(s, options));
     return options->as_stored || options->text_only ? QN_OK : narrow_all(s);
 }
 
@@ -284,6 +355,8 @@ void qn_source_close(qn_source *s)
     if (!s->parts) qn_gguf_close(s->gguf);
     for (size_t i = 0; s->parts && i < s->files.n_files; i++) qn_gguf_close(s->parts[i]);
     qn_free(s->parts);
+    qn_gguf_close(s->projector);
+    qn_buf_free(&s->projector_note);
     qn_raw_weights_close(s->raw);
     qn_source_files_clear(&s->files);
     qn_free(s->path);
@@ -303,6 +376,29 @@ qn_source_kind qn_source_get_kind(const qn_source *s)
 const qn_gguf *qn_source_gguf(const qn_source *s)
 {
     return s->gguf;
+}
+
+const qn_gguf *qn_source_projector(const qn_source *s)
+{
+    return s->projector_is_dropped ? NULL : s->projector;
+}
+
+int qn_source_projector_is_given(const qn_source *s)
+{
+    return s->projector_is_given;
+}
+
+void qn_source_drop_projector(qn_source *s)
+{
+    if (!s->projector) return;
+    s->n_views = s->n_own_views;
+    s->n_elements = s->n_own_elements;
+    s->projector_is_dropped = 1; /* its names stay in the map, so the file stays open */
+}
+
+const char *qn_source_projector_note(const qn_source *s)
+{
+    return s->projector_note.data ? s->projector_note.data : "";
 }
 
 int64_t qn_source_file_count(const qn_source *s)
@@ -389,7 +485,7 @@ const qn_tensor_view *qn_source_get(const qn_source *s, int64_t i)
 const qn_tensor_view *qn_source_find(const qn_source *s, const char *name)
 {
     int64_t i;
-    return qn_map_get(s->names, name, strlen(name), &i) ? s->views[i] : NULL;
+    return qn_map_get(s->names, name, strlen(name), &i) && i < s->n_views ? s->views[i] : NULL;
 }
 
 /* The first prefix and name that exist together. */

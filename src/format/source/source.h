@@ -3,7 +3,8 @@
  * A path is a GGUF file (any part of a split one stands for all), a safetensors file, a shard index, or a directory with one model: exactly one .gguf or the parts of one,
  * or safetensors (the shards of model.safetensors.index.json; without it model*.safetensors, sorted; without
  * these *.safetensors), or, where it has neither, a folder bin_weights (raw_weights.h). A directory with both
- * kinds, or with several .gguf, is refused with the names; options.file picks. Beside the weights lie text
+ * kinds, or with several .gguf, is refused with the names; options.file picks. Files of vision towers (projector_file.h) are not
+ * counted there if another .gguf is there. Beside the weights lie text
  * files (config.json, tokenizer.json, ...): where they are present they win over GGUF metadata, which callers
  * find by qn_source_gguf. The seed (seed/seed.h) is a GGUF that lies in the program: "seed:", or "seed" where
  * nothing has that name. Tensor names are the files' own; mapping names of formats to each other is the
@@ -34,6 +35,10 @@ typedef struct {
     int text_only;
     int as_stored; /* to look at: tensors of type F64 are not made float32, which is what is computed with */
     int packed; /* a file of packed weights will do too, to look at: its tensors are a device's (packed.h) */
+    /* The path of a vision tower for a GGUF (llama.cpp's mmproj): its tensors are the source's too. QN_E_ARG: the weights are no
+     * GGUF. NULL: none, or (sees) the one that lies beside the weights. */
+    const char *mmproj;
+    int sees;
 } qn_source_options;
 
 typedef enum {
@@ -64,7 +69,15 @@ const char *qn_source_path(const qn_source *s);
 qn_source_kind qn_source_get_kind(const qn_source *s);
 /* NULL unless the kind is QN_SOURCE_GGUF. Borrowed. */
 const qn_gguf *qn_source_gguf(const qn_source *s);
-/* Files that hold tensors: 1 for a GGUF, or its parts, the shards for safetensors, one a tensor for raw, 0 for text. */
+/* The vision tower's file; NULL: none is open. Borrowed. */
+const qn_gguf *qn_source_projector(const qn_source *s);
+/* 1: options.mmproj named it; 0: it was found. */
+int qn_source_projector_is_given(const qn_source *s);
+/* Gives the tower up, with its tensors: the source is as if it had none. */
+void qn_source_drop_projector(qn_source *s);
+/* Why no tower beside the weights was taken, one sentence; "": nothing to say. */
+const char *qn_source_projector_note(const qn_source *s);
+/* Files that hold tensors of the model, without its vision tower: 1 for a GGUF, or its parts, the shards for safetensors, one a tensor for raw, 0 for text. */
 int64_t qn_source_file_count(const qn_source *s);
 const char *qn_source_file_path(const qn_source *s, int64_t i);
 /* Its size; 0: it is no longer there. */

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "format/safetensors/json_scan.h"
 #include "format/source/packed.h"
+#include "format/source/projector_file.h"
 #include "seed/seed.h"
 
 enum { NAMES_MAX = 10000, SHARDS_MAX = 10000, NAMES_SHOWN = 8, TEMPLATES_MAX = 64 };
@@ -177,6 +178,18 @@ qn_status qn_source_files_find_tiktoken(qn_source_files *f, const char **out)
     return QN_OK;
 }
 
+/* Files of vision towers are no models, where another file is one. */
+static void leave_projectors_out(listing *l)
+{
+    size_t kept = 0;
+    int others = l->index || l->safetensors.count;
+    for (size_t i = 0; i < l->gguf.count; i++) others |= !qn_projector_is_name(l->gguf.items[i]);
+    if (!others) return;
+    for (size_t i = 0; i < l->gguf.count; i++)
+        if (!qn_projector_is_name(l->gguf.items[i])) l->gguf.items[kept++] = l->gguf.items[i];
+    l->gguf.count = kept;
+}
+
 static qn_status list_folder(listing *l, qn_arena *arena, const char *folder)
 {
     DIR *dir = opendir(folder);
@@ -186,6 +199,7 @@ static qn_status list_folder(listing *l, qn_arena *arena, const char *folder)
         status = list_one(l, arena, folder, dirfd(dir), e->d_name);
     if (status == QN_OK && errno) status = qn_fail(QN_E_IO, "%s: %s", folder, strerror(errno));
     closedir(dir);
+    leave_projectors_out(l);
     names_sort(&l->gguf);
     names_sort(&l->safetensors);
     names_sort(&l->foreign);

@@ -17,6 +17,7 @@
 #include "model/config/gguf/gguf_config.h"
 #include "model/config/layer_config.h"
 #include "model/config/layer_list.h"
+#include "model/config/projector/projector_config.h"
 #include "model/config/quantization.h"
 #include "model/config/unknown/unknown_family.h"
 
@@ -141,7 +142,7 @@ static qn_status open_gguf(reader *r)
     if (name.length == 4 && memcmp(name.data, "clip", 4) == 0) /* llama.cpp's word */
         return qn_fail(QN_E_UNSUPPORTED,
                        "%s: general.architecture is \"clip\": this file has only the tower that a model sees "
-                       "with, which is not read from GGUF: open the file of the model itself",
+                       "with: open the file of the model itself, and give this one with --mmproj",
                        qn_gguf_path(g));
     r->family = qn_family_by_gguf(name.data, name.length, &r->architecture);
     if (!r->family) {
@@ -617,13 +618,33 @@ static qn_status read_tie(const reader *r, qn_model_config *c)
     return qn_fields_bool(&r->fields, "tie_word_embeddings", &c->tie_word_embeddings, NULL);
 }
 
+/* The tower of a GGUF lies in a file of its own. One that was found beside the model and does not fit is left out. */
+static qn_status read_projector(const reader *r, qn_model_config *c)
+{
+    const char *note = qn_source_projector_note(r->src);
+    qn_status status = QN_OK;
+    if (*note && r->notes) qn_buf_printf(r->notes, "%s\n", note);
+    if (!qn_source_projector(r->src)) return QN_OK;
+    if (r->family->sectioned_rope[0] && !c->rope[0].mrope_section[0])
+        status =
+            qn_fail(QN_E_UNSUPPORTED,
+                    "%s: pictures have no positions in this text: the sections of its rotation are missing",
+                    qn_gguf_path(qn_source_gguf(r->src)));
+    if (status == QN_OK) status = qn_projector_config_read(r->src, c);
+    if (status == QN_OK || status == QN_E_NOMEM || qn_source_projector_is_given(r->src)) return status;
+    if (r->notes)
+        qn_buf_printf(r->notes, "the vision tower beside the model is not used: %s\n", qn_last_error());
+    qn_source_drop_projector(r->src);
+    return QN_OK;
+}
+
 /* A tower is of use where the places of a picture have positions. */
 static qn_status read_vision(const reader *r, qn_model_config *c)
 {
+    if (qn_source_get_kind(r->src) == QN_SOURCE_GGUF) return read_projector(r, c);
     qn_fields whole = {.file = r->fields.file, .object = r->root, .path = ""};
     const char *model_type = c->architecture;
-    if (r->fields.gguf_architecture || (r->family->sectioned_rope[0] && !c->rope[0].mrope_section[0]))
-        return QN_OK;
+    if (r->family->sectioned_rope[0] && !c->rope[0].mrope_section[0]) return QN_OK;
     QN_TRY(qn_fields_string(&whole, "model_type", &model_type, NULL));
     return qn_vision_config_read(r->src, &whole, model_type, c->hidden_size, c->vocab_size, c->rms_norm_eps,
                                  &c->vision);

@@ -104,7 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         qn_image_processor p;
         qn_source *src = NULL;
         if (qn_source_open(dir, NULL, &src) != QN_OK) __builtin_trap();
-        const qn_status status = qn_image_processor_read(src, &tower, &p);
+        const qn_status status = qn_image_processor_read(src, &tower, NULL, &p);
         qn_source_close(src);
         for (int i = 0; status == QN_OK && i < N * N; i++) check_plan(&p, sides[i / N], sides[i % N]);
     }

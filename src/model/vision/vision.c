@@ -180,7 +180,8 @@ static qn_array *turned(qn_scope *s, const tower *t, qn_array *x)
 {
     const int64_t half = t->c->head_dim / 2;
     if (!t->table[0]) return x;
-    if (!t->table[1]) return qn_rope(s, x, t->table[0], t->c->rope == QN_VISION_ROPE_NEIGHBOURS);
+    if (!t->table[1])
+        return qn_rope(s, x, t->table[0], t->c->rope_beside || t->c->rope == QN_VISION_ROPE_NEIGHBOURS);
     qn_array *parts[2];
     for (int i = 0; i < 2; i++) parts[i] = qn_rope(s, qn_slice_last(s, x, i * half, half), t->table[i], 0);
     return qn_concat(s, 2, parts);
@@ -277,7 +278,10 @@ static qn_array *embedded(qn_scope *s, const tower *t)
     qn_array *x = t->patches;
     if (c->patch_factor != 0) x = qn_add(s, qn_scale(s, x, c->patch_factor), qn_scalar(s, c->patch_offset));
     x = norm(s, t, x, 0, QN_VISION_PATCH_NORM, 0);
+    qn_array *later = weight(t, QN_VISION_PATCH_LATER, 0);
+    qn_array *at_second = later ? qn_linear(s, x, later) : NULL;
     x = linear(s, t, x, QN_VISION_PATCH, 0);
+    if (later) x = qn_add(s, x, at_second);
     x = norm(s, t, x, c->rms_norm, QN_VISION_EMBED_NORM, 0);
     if (t->source) x = qn_take(s, x, t->source);
     if (t->is_class) { /* times 1 and plus 0 is exact */

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/config/projector/projector_family.h"
+
 typedef enum {
     DIM_NONE,
     DIM_E,
@@ -26,6 +28,7 @@ static const dim shapes[QN_VISION_ROLE_COUNT][2] = {
     [QN_VISION_PATCH_NORM_BIAS] = {DIM_P},
     [QN_VISION_PATCH] = {DIM_E, DIM_P},
     [QN_VISION_PATCH_BIAS] = {DIM_E},
+    [QN_VISION_PATCH_LATER] = {DIM_E, DIM_P},
     [QN_VISION_EMBED_NORM] = {DIM_E},
     [QN_VISION_EMBED_NORM_BIAS] = {DIM_E},
     [QN_VISION_CLASS] = {DIM_E},
@@ -237,26 +240,55 @@ static void write_raw_name(const char *own, int64_t layer, char name[QN_VISION_N
                  rest);
 }
 
-/* The name of a bound: that of its matrix, with another end. */
-static const char *bound_name(const qn_vision_family *family, qn_vision_role role,
-                              char text[QN_VISION_NAME_MAX])
+/* The names of two matrices change places in older files. */
+static qn_vision_role named_as(const qn_vision_config *v, qn_vision_role role)
 {
-    static const char *const ends[] = {"input_min", "input_max", "output_min", "output_max"},
-                             end[] = "linear.weight";
-    const char *own =
-        qn_vision_family_name(family, qn_vision_bounded((role - QN_VISION_BOUNDS) / QN_VISION_BOUNDS_EACH));
-    const char *cut = own ? strstr(own, end) : NULL;
+    if (!v->swaps_mlp) return role;
+    switch (role) {
+    case QN_VISION_FC1:
+        return QN_VISION_FC2;
+    case QN_VISION_FC1_BIAS:
+        return QN_VISION_FC2_BIAS;
+    case QN_VISION_FC2:
+        return QN_VISION_FC1;
+    case QN_VISION_FC2_BIAS:
+        return QN_VISION_FC1_BIAS;
+    default:
+        return role;
+    }
+}
+
+/* NULL: the files have no such tensor. */
+static const char *plain_name(const qn_vision_config *v, qn_vision_role role)
+{
+    return v->projector ? qn_projector_name(v->projector, named_as(v, role))
+                        : qn_vision_family_name(v->family, role);
+}
+
+/* The name of a bound: that of its matrix, with another end. */
+static const char *bound_name(const qn_vision_config *v, qn_vision_role role, char text[QN_VISION_NAME_MAX])
+{
+    static const char *const ends[] = {"input_min", "input_max", "output_min", "output_max"};
+    static const char end[] = "linear.weight";
+    const char *own = plain_name(v, qn_vision_bounded((role - QN_VISION_BOUNDS) / QN_VISION_BOUNDS_EACH));
+    const char *cut = own ? strstr(own, v->projector ? end + sizeof "linear." - 1 : end) : NULL;
     if (!cut) return NULL;
     snprintf(text, QN_VISION_NAME_MAX, "%.*s%s", (int)(cut - own), own,
              ends[(role - QN_VISION_BOUNDS) % QN_VISION_BOUNDS_EACH]);
     return text;
 }
 
-/* What the family's files call a role; NULL: nothing. */
-static const char *name_of(const qn_vision_family *family, qn_vision_role role, char text[QN_VISION_NAME_MAX])
+/* What the files call a role; NULL: nothing. */
+static const char *name_of(const qn_vision_config *v, qn_vision_role role, char text[QN_VISION_NAME_MAX])
 {
-    if (role >= QN_VISION_BOUNDS && role <= QN_VISION_BOUNDS_END) return bound_name(family, role, text);
-    return qn_vision_family_name(family, role);
+    if (role >= QN_VISION_BOUNDS && role <= QN_VISION_BOUNDS_END) return bound_name(v, role, text);
+    return plain_name(v, role);
+}
+
+/* The number in a name: a projector's file numbers those of a deepstack by their layers. */
+static int64_t number_in_name(const qn_vision_config *v, qn_vision_role role, int64_t layer)
+{
+    return v->projector && role >= QN_VISION_DEEP_NORM ? v->deepstack_layers[layer] : layer;
 }
 
 qn_vision_role qn_vision_bounded(int i)
@@ -280,10 +312,11 @@ static int axes_shape(const qn_vision_config *v, int64_t shape[QN_VISION_DIMS_MA
 static int patch_shape(const qn_vision_config *v, int64_t shape[QN_VISION_DIMS_MAX])
 {
     const qn_image_processor *p = &v->processor;
+    const int dims = v->projector ? v->projector->patch_dims : v->family->patch_dims;
     int n = 1;
-    if (v->family->patch_dims == 2) return 2;
+    if (dims == 2) return 2;
     shape[n++] = QN_IMAGE_CHANNELS;
-    if (v->family->patch_dims == 5) shape[n++] = p->temporal_patch_size;
+    if (dims == 5) shape[n++] = p->temporal_patch_size;
     shape[n++] = p->patch_size;
     shape[n++] = p->patch_size;
     return n;
@@ -304,20 +337,21 @@ int qn_vision_tensor(const qn_model_config *c, qn_source_kind kind, int64_t i, c
     const int64_t layer = layer_of(i);
     const qn_vision_role role = role_of(i);
     char text[QN_VISION_NAME_MAX];
-    const char *own = name_of(v->family, role, text), *hash = own ? strchr(own, '#') : NULL;
+    const char *own = name_of(v, role, text), *hash = own ? strchr(own, '#') : NULL;
     int n = 0;
     if (!own || !is_used(v, role, layer)) return 0;
     if (kind == QN_SOURCE_RAW)
         write_raw_name(own, layer, name);
     else if (hash)
         snprintf(name, QN_VISION_NAME_MAX, "%s%.*s%lld%s", v->prefix, (int)(hash - own), own,
-                 (long long)layer, hash + 1);
+                 (long long)number_in_name(v, role, layer), hash + 1);
     else
         snprintf(name, QN_VISION_NAME_MAX, "%s%s", v->prefix, own);
-    if (v->family->batched && (role == QN_VISION_CLASS || role == QN_VISION_POSITIONS)) shape[n++] = 1;
-    if (v->family->batched && role == QN_VISION_CLASS) shape[n++] = 1;
+    const int is_batched = v->family->batched && !v->projector;
+    if (is_batched && (role == QN_VISION_CLASS || role == QN_VISION_POSITIONS)) shape[n++] = 1;
+    if (is_batched && role == QN_VISION_CLASS) shape[n++] = 1;
     for (int i = 0; dim_of(role, i) != DIM_NONE; i++) shape[n++] = dim_size(c, dim_of(role, i));
     if (role == QN_VISION_POSITIONS && is_of_axes(v)) n = axes_shape(v, shape);
     if (role == QN_VISION_DOWNSAMPLE) n = downsample_shape(v, shape);
-    return role == QN_VISION_PATCH ? patch_shape(v, shape) : n;
+    return role == QN_VISION_PATCH || role == QN_VISION_PATCH_LATER ? patch_shape(v, shape) : n;
 }

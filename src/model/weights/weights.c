@@ -1,6 +1,7 @@
 #include "model/weights/weights.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/checked.h"
@@ -8,6 +9,7 @@
 #include "model/config/blocks/ngram_config.h"
 #include "model/config/blocks/xielu_config.h"
 #include "model/config/families.h"
+#include "model/config/projector/projector_family.h"
 #include "model/config/quantization.h"
 #include "model/weights/vision_roles.h"
 #include "model/weights/weight_experts.h"
@@ -473,6 +475,43 @@ static qn_status check_all_taken(const qn_source *src, const char *prefix, const
     return QN_OK;
 }
 
+/* In place of *v, whose dimensions differ in those of 1, the same with this shape. */
+static qn_status show_shaped(qn_weights *w, const int64_t *shape, int n_dims, const qn_tensor_view **v)
+{
+    if (!same_but_for_ones(*v, shape, n_dims)) return QN_OK;
+    QN_TRY(show_as(w, 1, v));
+    qn_tensor_view *kept = w->joined[w->n_joined - 1];
+    kept->n_dims = n_dims;
+    memcpy(kept->shape, shape, (size_t)n_dims * sizeof *shape);
+    return QN_OK;
+}
+
+/* 1: no tower needs it: it is for sound, or of a layer behind those that count, or what the text has itself. */
+static int is_spare(const qn_model_config *c, const char *name)
+{
+    static const char *const begins[] = {"a.", "mm.a.", "v.token_embd.img_"}, block[] = "v.blk.";
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (strncmp(name, begins[i], strlen(begins[i])) == 0) return 1;
+    return strncmp(name, block, sizeof block - 1) == 0 &&
+           strtoll(name + sizeof block - 1, NULL, 10) >= c->vision.depth;
+}
+
+/* A tensor of a vision tower that nothing takes would be left out of the computation without a word. */
+static qn_status check_tower_taken(const qn_source *src, const qn_model_config *c, const qn_weights *w)
+{
+    const qn_gguf *g = qn_source_projector(src);
+    for (int64_t i = 0; g && i < qn_gguf_count(g); i++) {
+        const char *name = qn_gguf_get(g, i)->name;
+        int is_found = is_spare(c, name);
+        for (int64_t k = 0; !is_found && k < w->n_vision; k++)
+            is_found = w->vision[k] && strcmp(w->vision[k]->name, name) == 0;
+        if (!is_found)
+            return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s does not belong to a vision tower of the type %s",
+                           qn_gguf_path(g), name, c->vision.projector->name);
+    }
+    return QN_OK;
+}
+
 static qn_status find_vision(const qn_source *src, const qn_model_config *c, qn_weights *w)
 {
     w->n_vision = qn_vision_count(&c->vision);
@@ -488,8 +527,10 @@ static qn_status find_vision(const qn_source *src, const qn_model_config *c, qn_
         const qn_tensor_view *v = qn_source_find(src, name);
         if (!v && is_raw) return missing_raw(src, c, name, shape, n_dims);
         if (!v)
-            return qn_fail(QN_E_FORMAT, "%s: tensor %s is missing, expected with shape %s", weights_file(src),
+            return qn_fail(QN_E_FORMAT, "%s: tensor %s is missing, expected with shape %s",
+                           c->vision.projector ? qn_gguf_path(qn_source_projector(src)) : weights_file(src),
                            name, shape_text(shape, n_dims, expected, sizeof expected));
+        if (c->vision.projector && v->n_dims != n_dims) QN_TRY(show_shaped(w, shape, n_dims, &v));
         if (n_dims == 2) QN_TRY(join(src, c, w, shape, &v));
         if (is_raw) QN_TRY(shape_raw(w, shape, n_dims, &v));
         if (v->n_dims == 0) QN_TRY(show_as(w, 1, &v)); /* a single number */
@@ -500,7 +541,7 @@ static qn_status find_vision(const qn_source *src, const qn_model_config *c, qn_
             QN_TRY(show_as(w, shape[0], &v));
         w->vision[i] = v;
     }
-    return QN_OK;
+    return c->vision.projector ? check_tower_taken(src, c, w) : QN_OK;
 }
 
 static qn_status find_all(const qn_source *src, const qn_model_config *c, qn_weights *w)

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "model/config/fields.h"
 #include "quant/types.h"
 
 static const int64_t pixels_max = (int64_t)1 << 26;
@@ -490,12 +489,14 @@ int qn_image_prompt_is_spread(qn_image_prompt_form form)
            form == QN_IMAGE_PROMPT_MARKED;
 }
 
-qn_status qn_image_processor_read(qn_source *src, const qn_image_tower *tower, qn_image_processor *out)
+qn_status qn_image_processor_read(qn_source *src, const qn_image_tower *tower, const qn_fields *otherwise,
+                                  qn_image_processor *out)
 {
     json_t *owned = NULL;
     qn_fields f = {.path = ""};
     qn_image_processor p;
     qn_status status = open_fields(src, &owned, &f);
+    if (!f.object && otherwise) f = *otherwise;
     if (status == QN_OK) status = read_all(&f, tower, &p);
     if (status == QN_OK) *out = p;
     json_decref(owned);

@@ -5,6 +5,7 @@
 #define QN_MODEL_CONFIG_BLOCKS_IMAGE_CONFIG_H
 
 #include "format/source/source.h"
+#include "model/config/fields.h"
 
 enum { QN_IMAGE_CHANNELS = 3, QN_IMAGE_SIDE_MAX = 65535, QN_IMAGE_TILES_MAX = 1024 };
 
@@ -75,9 +76,10 @@ typedef struct {
 /* 1: a prompt may have marks between the tokens of one picture. */
 int qn_image_prompt_is_spread(qn_image_prompt_form form);
 
-/* Reads preprocessor_config.json, or the image_processor of processor_config.json. What the files leave out is
- * as in transformers' class of that name. QN_E_FORMAT: a file has other sizes of patches than the tower, or a
+/* Reads preprocessor_config.json, or the image_processor of processor_config.json; `otherwise`, if it has an object, if there
+ * is no such file. What the files leave out is as in transformers' class of that name. QN_E_FORMAT: a file has other sizes of patches than the tower, or a
  * field of the wrong type or out of range; QN_E_UNSUPPORTED: an unknown processor or filter. */
-qn_status qn_image_processor_read(qn_source *src, const qn_image_tower *tower, qn_image_processor *out);
+qn_status qn_image_processor_read(qn_source *src, const qn_image_tower *tower, const qn_fields *otherwise,
+                                  qn_image_processor *out);
 
 #endif

@@ -531,36 +531,50 @@ static qn_status read_all(reader *r, qn_vision_config *v)
     return read_token(r, v);
 }
 
+qn_status qn_vision_config_make(qn_source *src, const qn_vision_description *d, qn_vision_config *out)
+{
+    reader r = {.own = d->own,
+                .root = d->root,
+                .family = d->family,
+                .n_tensors =
+                    qn_source_get_kind(src) == QN_SOURCE_RAW ? QN_VISION_LAYERS_MAX : qn_source_count(src),
+                .hidden_size = d->hidden_size,
+                .vocab_size = d->vocab_size,
+                .text_eps = d->text_eps};
+    qn_vision_config v = r.family->fixed;
+    v.family = d->family;
+    v.projector = d->projector;
+    v.prefix = d->prefix;
+    r.own.defaults = r.family->defaults;
+    r.root.defaults = r.family->root_defaults;
+    QN_TRY(read_all(&r, &v));
+    const qn_image_tower tower = {.model_type = r.family->model_types[0],
+                                  .patch_size = v.processor.patch_size,
+                                  .merge_size = v.processor.merge_size,
+                                  .temporal_patch_size = v.processor.temporal_patch_size};
+    QN_TRY(qn_image_processor_read(src, &tower, &d->images, &v.processor));
+    *out = v;
+    return QN_OK;
+}
+
 qn_status qn_vision_config_read(qn_source *src, const qn_fields *root, const char *model_type,
                                 int64_t hidden_size, int64_t vocab_size, float norm_eps,
                                 qn_vision_config *out)
 {
-    reader r = {.root = *root,
-                .n_tensors =
-                    qn_source_get_kind(src) == QN_SOURCE_RAW ? QN_VISION_LAYERS_MAX : qn_source_count(src),
-                .hidden_size = hidden_size,
-                .vocab_size = vocab_size,
-                .text_eps = norm_eps};
+    qn_vision_description d = {.root = *root,
+                               .images = {.path = ""},
+                               .family = qn_vision_family_find(model_type),
+                               .hidden_size = hidden_size,
+                               .vocab_size = vocab_size,
+                               .text_eps = norm_eps};
     int found = 0;
-    r.family = qn_vision_family_find(model_type);
-    QN_TRY(qn_fields_object(root, "vision_config", "vision_config.", &r.own, &found));
-    if (!found || !r.family) return QN_OK;
-    qn_vision_config v = r.family->fixed;
-    v.family = r.family;
-    v.prefix = find_prefix(src, r.family);
-    if (!v.prefix) return QN_OK;
-    r.own.defaults = r.family->defaults;
-    r.own.spelled = r.family->spelled;
-    r.root.defaults = r.family->root_defaults;
-    r.root.spelled = r.family->root_spelled;
-    QN_TRY(read_all(&r, &v));
-    const qn_image_tower tower = {.model_type = model_type,
-                                  .patch_size = v.processor.patch_size,
-                                  .merge_size = v.processor.merge_size,
-                                  .temporal_patch_size = v.processor.temporal_patch_size};
-    QN_TRY(qn_image_processor_read(src, &tower, &v.processor));
-    *out = v;
-    return QN_OK;
+    QN_TRY(qn_fields_object(root, "vision_config", "vision_config.", &d.own, &found));
+    if (!found || !d.family) return QN_OK;
+    d.prefix = find_prefix(src, d.family);
+    if (!d.prefix) return QN_OK;
+    d.own.spelled = d.family->spelled;
+    d.root.spelled = d.family->root_spelled;
+    return qn_vision_config_make(src, &d, out);
 }
 
 int64_t qn_vision_width(const qn_vision_config *v, int64_t hidden_size)

@@ -51,11 +51,14 @@ typedef enum { QN_VISION_SEEN_BEFORE, QN_VISION_SEEN_WHOLE, QN_VISION_SEEN_WHOLE
 enum { QN_VISION_LAYERS_MAX = 4096, QN_VISION_DEEPSTACK_MAX = 16 };
 
 struct qn_vision_family;
+struct qn_projector;
 
 typedef struct {
     const struct qn_vision_family *family; /* NULL: the model sees nothing */
-    const char *prefix;                    /* of its tensors; static storage */
-    int64_t depth;                         /* layers that count; the files may have more */
+    const struct qn_projector *projector; /* the tensors lie in a GGUF as it says; NULL: as the family says */
+    int swaps_mlp; /* 1: the projector's file has the names of FC1 and FC2 the other way round, as older ones do */
+    const char *prefix; /* of its tensors; static storage */
+    int64_t depth;      /* layers that count; the files may have more */
     int64_t embed_dim, num_heads, head_dim, intermediate_size;
     qn_vision_act hidden_act;
     int rms_norm; /* 1: norms of layers are RMS norms, without biases */
@@ -74,6 +77,7 @@ typedef struct {
     qn_vision_places places;
     int64_t places_side; /* of the table of positions; of one of AXES its rows */
     qn_vision_rope rope;
+    int rope_beside; /* 1: pairs are neighbouring dimensions of a head in the files, whatever rope says of its axes */
     qn_vision_class class_row;
     /* Layers but those of full_layers see windows of window_size x window_size tokens alone; 0: no windows. */
     int64_t window_size;
@@ -110,6 +114,18 @@ typedef struct {
 qn_status qn_vision_config_read(qn_source *src, const qn_fields *root, const char *model_type,
                                 int64_t hidden_size, int64_t vocab_size, float norm_eps,
                                 qn_vision_config *out);
+/* What describes a tower, whatever files it is from. */
+typedef struct {
+    const struct qn_vision_family *family;
+    const struct qn_projector *projector; /* NULL: none */
+    const char *prefix;
+    qn_fields own, root,
+        images; /* vision_config; config.json; preprocessor_config.json, object NULL: there is none */
+    int64_t hidden_size, vocab_size;
+    float text_eps;
+} qn_vision_description;
+/* Fills *out: as qn_vision_config_read, once it has found the tower. */
+qn_status qn_vision_config_make(qn_source *src, const qn_vision_description *d, qn_vision_config *out);
 /* Floats of the vector that stands for a token: the embedding, and behind it what each of the text's first layers adds.
  */
 int64_t qn_vision_width(const qn_vision_config *v, int64_t hidden_size);

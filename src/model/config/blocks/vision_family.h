@@ -13,6 +13,7 @@ typedef enum {
     QN_VISION_PATCH_NORM_BIAS,
     QN_VISION_PATCH, /* [E, P] */
     QN_VISION_PATCH_BIAS,
+    QN_VISION_PATCH_LATER, /* [E, P] of the second time, where each time has a tensor: pictures are the same at both */
     QN_VISION_EMBED_NORM, /* [E] of embedded patches, before the learned positions */
     QN_VISION_EMBED_NORM_BIAS,
     QN_VISION_CLASS,     /* [E] */
