@@ -12,9 +12,9 @@ import unicodedata as old_unicode
 
 import tokenizer_kinds
 import unicodedata2 as unicode
-from tokenizers import normalizers, pre_tokenizers
+from tokenizers import Regex, normalizers, pre_tokenizers
 
-assert old_unicode.unidata_version < "15.1", "an older Python is needed, such as 3.11"
+assert old_unicode.unidata_version < "15", "an older Python is needed, such as 3.11"
 
 OUT = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
                    "src/text/tokenizer/split/reference_tables.c")
@@ -83,6 +83,36 @@ def lowercase():
     return rows
 
 
+CATEGORIES = ("Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No", "Pc", "Pd", "Ps", "Pe", "Pi", "Pf",
+              "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp", "Cc", "Cf", "Co")
+SCRIPTS = ("Alphabetic", "Han", "Hiragana", "Katakana", "Hangul", "Latin")
+
+
+def stand_ins():
+    """Rows of code points that expressions know and Unicode 14 does not: first, last, an older one of the same kind.
+
+    The package tiktoken gives each the same category as the package tokenizers (both know Unicode 16)."""
+    def matched(name):
+        return split_off(pre_tokenizers.Split(Regex(f"\\p{{{name}}}"), "removed"))
+
+    category = {c: name for name in CATEGORIES for c in matched(name)}
+    scripts = [matched(name) for name in SCRIPTS]
+    older, young = {}, []
+    for c in ALL:
+        kind = (category.get(c), len(chr(c).encode()), *(c in s for s in scripts))
+        if category.get(c, "Cn") == old_unicode.category(chr(c)):
+            older.setdefault(kind, []).append(c)
+        else:
+            young.append((c, kind))
+    rows = []
+    for c, kind in young:
+        if rows and rows[-1][1] == c - 1 and rows[-1][3] == kind:
+            rows[-1][1] = c
+        else:
+            rows.append([c, c, min(older[kind], key=lambda o: abs(o - c)), kind])
+    return [row[:3] for row in rows]
+
+
 def unicode_age(c):
     return 0 if old_unicode.category(chr(c)) != "Cn" and chr(c).lower() != chr(c) else 16
 
@@ -128,6 +158,17 @@ def main():
         for row in rows:
             out.write("    {0x%x, 0x%x, %d},\n" % tuple(row))
         out.write(f"}};\nconst int qn_late_lower_count = {len(rows)};\n")
+        rows = stand_ins()
+        out.write("\nconst qn_cp_stand_in qn_stand_ins[] = {\n")
+        for row in rows:
+            out.write("    {0x%x, 0x%x, 0x%x},\n" % tuple(row))
+        out.write(f"}};\nconst int qn_stand_in_count = {len(rows)};\n")
+        pages = sorted({c >> 6 for lo, hi, _ in rows for c in range(lo, hi + 1) if c < 0x10000})
+        words = [sum(1 << (p & 31) for p in pages if p >> 5 == i) for i in range(32)]
+        out.write("\nconst uint32_t qn_stand_in_pages[32] = {\n")
+        for i in range(0, 32, 8):
+            out.write("    " + ", ".join(f"0x{w:08x}" for w in words[i:i + 8]) + ",\n")
+        out.write("};\n")
 
 
 if __name__ == "__main__":

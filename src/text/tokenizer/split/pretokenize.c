@@ -9,6 +9,7 @@
 #include "text/tokenizer/split/normalize.h"
 #include "text/tokenizer/split/reference.h"
 #include "text/tokenizer/split/split_fast.h"
+#include "text/tokenizer/split/stand_in.h"
 #include "text/tokenizer/split/unicode.h"
 
 enum { STEPS_MAX = 64 };
@@ -356,9 +357,8 @@ static int find_class(class_fn *class, const char *text, size_t n, size_t from, 
     return 0;
 }
 
-/* Cuts text[0..n), which lies at base in out->text. */
-static qn_status split(const step *s, int fast, qn_regex_match *m, const char *text, size_t n, size_t base,
-                       qn_pieces *out)
+static qn_status split_at(const step *s, int fast, qn_regex_match *m, const char *text, size_t n, size_t base,
+                          qn_pieces *out)
 {
     if (fast && s->fast != QN_SPLIT_NONE) {
         for (size_t at = 0; at < n;) {
@@ -390,6 +390,17 @@ static qn_status split(const step *s, int fast, qn_regex_match *m, const char *t
     }
     if (done < n) QN_TRY(run(&a, done, n, 0));
     return flush(&a);
+}
+
+/* Cuts text[0..n), which lies at base in out->text. */
+static qn_status split(const step *s, int fast, qn_regex_match *m, const char *text, size_t n, size_t base,
+                       qn_pieces *out)
+{
+    qn_buf copy = {0};
+    qn_status status = s->regex ? qn_replace_young(&text, n, &copy) : QN_OK;
+    if (status == QN_OK) status = split_at(s, fast, m, text, n, base, out);
+    qn_buf_free(&copy);
+    return status;
 }
 
 static int starts_with(const char *s, size_t n, const char *prefix, size_t n_prefix)

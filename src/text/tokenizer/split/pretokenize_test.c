@@ -15,6 +15,7 @@
 #include "base/utf8.h"
 #include "format/files/mmap.h"
 #include "tests/support/fixtures.h"
+#include "text/tokenizer/split/reference.h"
 #include "text/tokenizer/split/split_fast.h"
 
 static const char *const patterns[] = {qn_gpt2_pattern, qn_llama3_pattern, qn_qwen2_pattern};
@@ -76,7 +77,7 @@ static uint32_t draw(uint64_t seed, uint64_t *at, const char *unknown)
     }
 }
 
-/* unknown[cp]: PCRE2's tables do not have the code point yet; utf8proc's may. */
+/* unknown[cp]: PCRE2's tables do not have the code point yet, utf8proc's may, and it has no stand-in. */
 static char *unknown_points(qn_regex_match *m)
 {
     char *unknown = qn_calloc(0x110000, 1), utf8[4];
@@ -100,6 +101,8 @@ static char *unknown_points(qn_regex_match *m)
     }
     qn_regex_free(r);
     qn_buf_free(&all);
+    for (int i = 0; i < qn_stand_in_count; i++)
+        for (uint32_t cp = qn_stand_ins[i].first; cp <= qn_stand_ins[i].last; cp++) unknown[cp] = 0;
     return unknown;
 }
 
@@ -300,11 +303,48 @@ static void test_stack_of_long_matches(void **state)
     assert_int_equal(qn_mem_live_blocks(), before);
 }
 
+/* Code points of Unicode 15 and 16 belong to the classes that they have there, whatever the version of PCRE2. */
+static void test_young_code_points(void **state)
+{
+    static const struct {
+        const char *pattern, *text;
+        size_t n, first;
+    } rows[] = {
+        {"\\p{L}+", "!\xf0\xb1\xac\x91s!", 3, 1},      /* U+31B11, Han */
+        {"\\p{Han}+", "a\xf0\xb1\xac\x91s", 3, 1},     /* the same */
+        {"\\p{Lu}", "\xe1\xb2\x89\xe1\xb2\x8a", 2, 3}, /* U+1C89 and U+1C8A, a capital and a small letter */
+        {"\\p{N}{1,3}",
+         "a\xf0\x96\xb5\xb0"
+         "5b",
+         3, 1},                                         /* U+16D70, a digit */
+        {"[^\\p{L}\\s]+", "a\xf0\x9f\xab\x9f!b", 3, 1}, /* U+1FADF, a symbol */
+        {"\\p{Han}+", "ab", 1, 2},
+    };
+    qn_regex_match *m = qn_regex_match_new();
+    qn_pieces pieces = {0}, spare = {0};
+    assert_non_null(m);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        qn_pretokenizer *p = splitter(rows[i].pattern, "Isolated", 0, 1);
+        size_t n = strlen(rows[i].text);
+        assert_int_equal(qn_pieces_set(&pieces, rows[i].text, n), QN_OK);
+        assert_int_equal(qn_pretokenizer_run(p, m, QN_AFTER_NOTHING, &pieces, &spare), QN_OK);
+        if (pieces.n != rows[i].n || pieces.length[0] != rows[i].first)
+            fail_msg("row %zu: %zu pieces, the first of %zu bytes", i, pieces.n, pieces.length[0]);
+        assert_memory_equal(pieces.text.data, rows[i].text,
+                            n); /* the pieces keep the code points of the text */
+        qn_pretokenizer_free(p);
+    }
+    qn_pieces_free(&pieces);
+    qn_pieces_free(&spare);
+    qn_regex_match_free(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scanners_on_random_text),
         cmocka_unit_test(test_scanners_on_corpus),
+        cmocka_unit_test(test_young_code_points),
         cmocka_unit_test(test_components),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_runaway),

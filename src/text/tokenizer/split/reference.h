@@ -30,6 +30,16 @@ typedef struct {
 extern const qn_cp_lower qn_late_lower[];
 extern const int qn_late_lower_count;
 
+/* Code points that the library's expressions know and Unicode 14 does not. stand_in is an older code point of the
+ * same category and script, with as many bytes of UTF-8. Rising order. */
+typedef struct {
+    uint32_t first, last, stand_in;
+} qn_cp_stand_in;
+extern const qn_cp_stand_in qn_stand_ins[];
+extern const int qn_stand_in_count;
+/* Bit p: some of the code points 64 p to 64 p + 63 (below U+10000) have a stand-in. */
+extern const uint32_t qn_stand_in_pages[32];
+
 static inline int qn_cp_in(const qn_cp_set *set, uint32_t cp)
 {
     int low = 0, high = set->n;
