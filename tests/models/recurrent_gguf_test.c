@@ -444,9 +444,10 @@ typedef struct {
 static void fill(writing *w, const written *k)
 {
     char path[128];
-    *w = (writing){.f = qn_test_gguf_empty(), .architecture = k->architecture, .is_old = k->is_old};
     snprintf(path, sizeof path, "models/%s", k->kind);
-    qn_test_ok(qn_test_weights_open(qn_test_need_fixture(path), &w->from));
+    const char *from = qn_test_need_fixture(path);
+    *w = (writing){.f = qn_test_gguf_empty(), .architecture = k->architecture, .is_old = k->is_old};
+    qn_test_ok(qn_test_weights_open(from, &w->from));
     w->c = &w->from.config;
     set_keys(w);
     if (w->c->altup_num_inputs) set_streams(w);

@@ -207,6 +207,11 @@ static void check_several(const char *kind, json_t *want)
 
 static void test_several(void **state)
 {
+    char path[128];
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        snprintf(path, sizeof path, "models/%s", kinds[i]);
+        qn_test_need_fixture(path);
+    }
     json_t *cases = json_load_file(qn_test_need_fixture("images/several.json"), 0, NULL), *want;
     const char *kind;
     size_t n = 0;
