@@ -41,7 +41,7 @@ typedef struct {
     int32_t has_sinks;
     int32_t
         whole; /* 1: a row sees all rows of its sequence, those behind it too; with a window, which is for the
-                       ragged form on the CPU alone, a row at p sees (p - window, p + window) */
+                       ragged form alone, a row at p sees (p - window, p + window) */
     int64_t window; /* a row at p sees (p - window, p]; 0: no window */
     int64_t
         chunk; /* > 0: positions are chunks of so many, and a row sees nothing before its own; not with whole */

@@ -419,7 +419,7 @@ static qn_array *make_ATTEND(qn_gradient_case *c)
     qn_params p = {.attend = {.scale = 0.7f,
                               .has_sinks = (int32_t)qn_case_roll(c, 2),
                               .whole = qn_case_roll(c, 3) == 0}};
-    if (!p.attend.whole && qn_case_roll(c, 2)) p.attend.window = 1 + qn_case_roll(c, 3);
+    if (qn_case_roll(c, 2)) p.attend.window = 1 + qn_case_roll(c, 3);
     if (!p.attend.whole && qn_case_roll(c, 2)) p.attend.chunk = 1 + qn_case_roll(c, 3);
     if (!p.attend.whole && !p.attend.chunk && qn_case_roll(c, 2)) {
         p.attend.block = 1 + qn_case_roll(c, 3);

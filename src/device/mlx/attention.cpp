@@ -29,15 +29,15 @@ static view view_of(const sight &s, int64_t row, int64_t n)
     view v{row, n, 0, s.n_keys, false, std::nullopt};
     if (s.position.size() == 1) { /* keys that none of the rows sees are left out */
         const int64_t first = s.position[0] + row, last = first + n - 1;
-        if (s.whole) {
-            v.high = s.end[0];
-            return v;
-        }
-        v.high = last + 1;
+        v.high = s.whole ? s.end[0] : last + 1;
         if (s.window) v.low = std::max<int64_t>(0, first - s.window + 1);
+        if (s.whole) {
+            if (s.window) v.high = std::min(v.high, last + s.window);
+            if (!s.window || (last - v.low < s.window && v.high - first <= s.window)) return v;
+        }
         if (s.chunk) v.low = std::max<int64_t>(v.low, first - (first + s.chunk_at[0]) % s.chunk);
         if (n == 1) return v;
-        if ((!s.window || last < s.window) && (!s.chunk || last + s.chunk_at[0] < s.chunk)) {
+        if (!s.whole && (!s.window || last < s.window) && (!s.chunk || last + s.chunk_at[0] < s.chunk)) {
             v.is_causal = true;
             return v;
         }
@@ -54,6 +54,8 @@ static view view_of(const sight &s, int64_t row, int64_t n)
     if (s.window)
         seen =
             mx::logical_and(seen, mx::greater(key, mx::subtract(at, mx::array(static_cast<int>(s.window)))));
+    if (s.window && s.whole)
+        seen = mx::logical_and(seen, mx::less(key, mx::add(at, mx::array(static_cast<int>(s.window)))));
     if (s.chunk) {
         const mx::array in_chunk = mx::remainder(mx::add(at, numbers(s.chunk_at, {n_sequences, 1, 1, 1})),
                                                  mx::array(static_cast<int>(s.chunk)));

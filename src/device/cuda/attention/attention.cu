@@ -195,7 +195,7 @@ qn_cuda_attention qn_cuda_attention_of(const qn_cuda_step *s, int sinks)
     a.v.dim = (int)v->dim[2];
     a.window = p->window;
     a.chunk = p->chunk && p->chunk < UINT32_MAX ? (uint32_t)p->chunk : UINT32_MAX;
-    a.whole = p->whole;
+    a.reach = !p->whole ? 1 : p->window && p->window < INT32_MAX ? (int)p->window : INT32_MAX;
     a.factor = p->softcap != 0 ? p->scale / p->softcap : p->scale * 1.44269504f;
     a.cap = p->softcap * 1.44269504f;
     a.sinks = p->has_sinks ? (const float *)s->in[sinks].data : NULL;

@@ -38,8 +38,8 @@ typedef struct {
     int is_loose; /* rows of f32 that are not aligned to 16 bytes */
     int n_heads, kv_heads, shared;
     int64_t window, first, past;
-    uint32_t chunk; /* UINT32_MAX: all is one. A remainder of 64 bits spills registers */
-    int whole;
+    uint32_t chunk;    /* UINT32_MAX: all is one. A remainder of 64 bits spills registers */
+    int reach;         /* rows from its own on that a row sees: 1, or as many as a sequence has */
     float factor, cap; /* of queries; of tanh, 0: none. In units of log2 */
     const float *sinks;
     int64_t tile_rows, n_tiles;
@@ -82,8 +82,7 @@ static __device__ __forceinline__ qn_seen qn_sight(const qn_cuda_attention &a, i
     int64_t position = row - begin;
     if (a.blocks) position = a.positions[row] - (int64_t)a.blocks[sequence * a.table_row] * QN_PAGE_TOKENS;
     const int own = (int)position - (int)((uint32_t)a.positions[row] % a.chunk);
-    qn_seen s = {own > 0 ? own : 0, position + 1};
-    if (a.whole) s.hi = position + (end - row);
+    qn_seen s = {own > 0 ? own : 0, position + (a.reach < end - row ? a.reach : end - row)};
     if (a.window && position - s.lo >= a.window) s.lo = position - a.window + 1;
     return s;
 }

@@ -116,7 +116,7 @@ typedef struct {
 /* Of rows behind the last one, any answer will do. */
 static __device__ __forceinline__ int sees(const gradient &a, int64_t row, int64_t key)
 {
-    return (a.whole || key <= row) && (!a.window || key > row - a.window) &&
+    return (a.whole || key <= row) && (!a.window || (key > row - a.window && key < row + a.window)) &&
            (!a.chunk || (row < a.n_rows && row - key <= a.positions[row] % a.chunk));
 }
 
@@ -300,6 +300,7 @@ static __device__ __forceinline__ void keys_of(const gradient &a, const qn_row_t
         if (own > *low) *low += (own - *low) / TILE * TILE;
     }
     *high = a.whole ? t.end : t.row + t.n;
+    if (a.whole && a.window && t.row + t.n - 1 + a.window < t.end) *high = t.row + t.n - 1 + a.window;
 }
 
 static __global__ void grad_rows(gradient a)
@@ -337,8 +338,11 @@ static __global__ void grad_keys(gradient a)
     qn_row_tile t;
     if (!qn_find_tile(a.row_begin, a.n_sequences, 0, a.n_rows, TILE, blockIdx.x / a.kv_heads, &t)) return;
     place at = {0, t.row, t.begin, 0, (int)t.n, 0, (int)(blockIdx.x % a.kv_heads)};
-    const int64_t low = a.whole ? t.begin : t.row;
-    int64_t high = t.end;
+    int64_t low = t.row, high = t.end;
+    if (a.whole) {
+        low = t.begin;
+        if (a.window && t.row - a.window + 1 > t.begin) low += (t.row - a.window + 1 - t.begin) / TILE * TILE;
+    }
     if (a.window && t.row + t.n - 1 + a.window < high) high = t.row + t.n - 1 + a.window;
     if (a.chunk) {
         const int64_t last = t.row + t.n - 1, next = last + a.chunk - a.positions[last] % a.chunk;
