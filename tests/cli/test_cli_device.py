@@ -166,6 +166,48 @@ def test_layers_that_fit(model):
     assert any(re.search("the first 1 of 4 layers go to the card, the others to the CPU", text) for text in said), found
 
 
+def embed(encoder, *options, env=None):
+    """(status, the vectors, what is said besides)"""
+    out = call("embed", encoder, *EXACT, *options, stdin="A cat.\nOne more sentence, which is longer.\nno\n",
+               env={**CARD, **(env or {})})
+    return out.returncode, [json.loads(line)["embedding"] for line in out.stdout.splitlines()], out.stderr.decode()
+
+
+def near(got, wanted):
+    return len(got) == len(wanted) and all(
+        len(a) == len(b) and max(abs(x - y) for x, y in zip(a, b)) < 1e-5 for a, b in zip(got, wanted))
+
+
+def test_encoders(monkeypatch):
+    encoder, judge = fixture("families2/bert_mean"), fixture("families2/bert_reranker")
+    on_cpu, on_card, free = embed(encoder, "--device", "cpu"), embed(encoder, "--device", "cuda"), embed(encoder)
+    assert on_cpu[0] == 0 and len(on_cpu[1]) == 3 and on_cpu[2] == ""
+    assert on_card[::2] == (0, "") and near(on_card[1], on_cpu[1])
+    assert free == (0, on_card[1], "quern: computing on cuda: host\n")
+    scores = [[[float(word) for word in line.split() if re.fullmatch(r"-?[0-9.]+(e-?\d+)?", word)]
+               for line in call("rerank", judge, "-q", "Which animal?", "-p", "A cat.", "-p", "A stone.", *EXACT,
+                                "--device", device, env=CARD).stdout.decode().splitlines()]
+              for device in ("cuda", "cpu")]
+    assert len(scores[0]) >= 2 and any(scores[0]) and near(*scores)
+    # What does not fit goes to the CPU, or is refused: an encoder is never divided.
+    full = {"QUERN_CUDA_HOST_USED": str(8 * GIB - 200000)}
+    status, _, said = embed(encoder, "--device", "cuda", env=full)
+    assert status == 1 and re.search(r"device cuda: the model needs .* are left\. What fits: the device cpu$",
+                                     said.strip()), said
+    assert embed(encoder, env=full)[:2] == on_cpu[:2]
+    status, _, said = embed(encoder, "--device", "cuda", "--gpu-layers", "1")
+    assert status == 1 and "an encoder is computed by one device" in said
+    for name, value in CARD.items():
+        monkeypatch.setenv(name, value)
+    server = Server(encoder, "--device", "cuda", *EXACT)
+    try:
+        status, _, got = server.request("POST", "/v1/embeddings", {"input": ["A cat.", "no"]})
+        assert status == 200 and near([row["embedding"] for row in got["data"]], [on_cpu[1][0], on_cpu[1][2]])
+    finally:
+        server.process.terminate()
+        server.process.wait()
+
+
 def test_limits(model):
     """The card's limit and the host's are apart."""
     status, _, said = run(model, "--device", "cuda", "--device-memory-limit", "1000K")

@@ -57,6 +57,15 @@ def test_lists(command, tmp_path):
     assert cpu == mlx
 
 
+def test_encoder(tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("A cat.\nOne more sentence, which is longer.\nno\n")
+    cpu, mlx = ([json.loads(line)["embedding"] for line in said.splitlines()]
+                for said in on_both("embed", fixture("families2/modernbert"), "-f", str(texts)))
+    assert len(cpu) == len(mlx) == 3
+    assert all(abs(a - b) < 1e-4 for x, y in zip(cpu, mlx) for a, b in zip(x, y))
+
+
 def test_attention():
     cpu, mlx = on_both("inspect", fixture("models/qwen3"), "--attention", "-p", "one two three")
     assert cpu == mlx

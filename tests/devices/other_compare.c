@@ -36,6 +36,7 @@ static const qn_test_expectations table[] = {
      .chosen_refusal = "chosen blocks",
      .kv_refusal = "--kv-type f16",
      .compile_variable = "QUERN_MLX_COMPILE",
+     .sums_by_batch = 1,
      .counts_spare = 1,
      .get_usage = mlx_usage},
     {.name = "cuda", .row_loss = 0x1p-38},

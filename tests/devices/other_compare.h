@@ -53,6 +53,8 @@ typedef struct {
     double row_loss;
     /* A variable of the environment, 1 or 0: chains are compiled or not. NULL: there is no such choice. */
     const char *compile_variable;
+    /* Sums depend on the batch: what a sequence gets in company may have other bits. */
+    int sums_by_batch;
     /* The memory of states is taken as units are written, and the ledger counts what is spare as keys. */
     int counts_spare;
     /* It says how much memory it has taken. NULL: it does not. */

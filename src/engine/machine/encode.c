@@ -53,7 +53,8 @@ static qn_status make_rows(qn_engine *e, qn_scope *s)
     qn_array *x = qn_forward_encode(s, &f);
     const qn_program_options o = {.name = "encode",
                                   .max = {{e->encoder.max_rows, QN_ENCODE_SEQUENCES, 0}},
-                                  .precision = e->info.precision};
+                                  .precision = e->info.precision,
+                                  .narrow = e->info.precision == QN_PRECISION_FAST};
     return qn_program_new(s, &o, 1, &x, &e->body);
 }
 
@@ -120,6 +121,9 @@ qn_status qn_encoder_fit(qn_engine *e, int64_t wish)
     e->info.model_context_size = own;
     e->info.context_size = wish > 0 ? wish : own < CONTEXT_MAX ? own : CONTEXT_MAX;
     e->encoder.max_rows = e->info.context_size < STEP_ROWS ? e->info.context_size : STEP_ROWS;
+    /* A device that wants many rows gets them from several sequences. */
+    if (e->device->ops->describe(e->device).prefill_rows && e->info.max_rows > e->encoder.max_rows)
+        e->encoder.max_rows = e->info.max_rows;
     return qn_encoder_make_programs(e);
 }
 

@@ -1,7 +1,5 @@
 #include "engine/machine/engine.h"
 
-#include <string.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/machine/engine_parts.h"
@@ -156,10 +154,6 @@ static qn_status load(qn_engine *e, qn_source *source, const qn_engine_options *
     int64_t start = qn_clock_ns();
     QN_TRY(qn_ledger_reserve(e->ledger, QN_LEDGER_OTHER, o->held_bytes));
     QN_TRY(open_device(e, o));
-    if (e->config.encoder.both_ways && strcmp(e->device->ops->name, "cpu") != 0)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "a %s is an encoder, which the device %s does not compute: use the device cpu",
-                       e->config.architecture, e->device->ops->name);
     e->info.precision = o->precision;
     e->keep_positions = o->keep_positions;
     e->info.max_sequences = o->max_sequences > 0 ? o->max_sequences : 1;
@@ -239,9 +233,6 @@ qn_status qn_engine_open(qn_source *source, qn_model_config *config, const qn_en
     int gives_way = 0;
     qn_engine_options on_cpu = *options;
     on_cpu.device = "cpu";
-    /* Encoders are computed by the CPU alone. */
-    const int is_free = !options->device || strcmp(options->device, "auto") == 0;
-    if (config->encoder.both_ways && is_free) options = &on_cpu;
     const qn_status status = open_on(source, config, options, note, &gives_way, out);
     if (!gives_way) return status;
     return open_on(source, config, &on_cpu, note, &gives_way, out);

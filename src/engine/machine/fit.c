@@ -137,6 +137,29 @@ static void advise(const fitting *f, int64_t n_first, char *out, size_t size)
                  (long long)n_first, (long long)f->e->config.num_hidden_layers, (long long)n_first);
 }
 
+/* Nothing is kept of an encoder's sequences, and it is not divided. */
+static qn_status refuse_encoder(const fitting *f)
+{
+    const qn_device *d = f->e->device;
+    char texts[4][32];
+    return qn_fail(
+        QN_E_NOMEM,
+        "device %s: the model needs %s of the card's memory (weights %s, steps about %s), and %s are "
+        "left. What fits: the device cpu",
+        d->ops->name, size_text(needed(f), texts[0], sizeof *texts),
+        size_text(f->weights_bytes, texts[1], sizeof *texts),
+        size_text(f->step_bytes, texts[2], sizeof *texts), size_text(f->room, texts[3], sizeof *texts));
+}
+
+/* Why there is no border between its layers. */
+static const char *why_whole(const qn_model_config *c)
+{
+    if (c->encoder.both_ways) return "an encoder is computed by one device";
+    return c->altup_num_inputs || c->hyper.hc_count
+               ? "it has several streams, and one alone can cross to the CPU"
+               : "later ones read keys and values of the first one";
+}
+
 static qn_status refuse(fitting *f)
 {
     const qn_device *d = f->e->device;
@@ -194,13 +217,11 @@ qn_status qn_engine_check_fit(qn_engine *e, const qn_weights *weights, size_t we
             QN_E_UNSUPPORTED,
             "device %s: the model cannot be divided behind its first %lld layers: %s. gpu_layers may "
             "be all or none",
-            e->device->ops->name, (long long)wish,
-            e->config.altup_num_inputs || e->config.hyper.hc_count
-                ? "it has several streams, and one alone can cross to the CPU"
-                : "later ones read keys and values of the first one");
+            e->device->ops->name, (long long)wish, why_whole(&e->config));
     QN_TRY(measure(&f, border, weights_bytes));
     *n_layers = border;
     if (needed(&f) <= f.room) return QN_OK;
+    if (e->config.encoder.both_ways) return refuse_encoder(&f);
     if (wish <= 0) {
         QN_TRY(choose_layers(&f, o, n_layers));
         if (*n_layers > 0) return QN_OK;

@@ -51,7 +51,8 @@ qn_status qn_layer_groups_make(const qn_model_config *c, qn_layer_groups *out)
 
 int64_t qn_layer_border(const qn_model_config *c, int64_t n)
 {
-    if ((c->altup_num_inputs || c->hyper.hc_count) && n < c->num_hidden_layers) return 0;
+    const int is_one_piece = c->altup_num_inputs || c->hyper.hc_count || c->encoder.both_ways;
+    if (is_one_piece && n < c->num_hidden_layers) return 0;
     for (int64_t l = c->num_hidden_layers - 1; l >= n; l--) {
         const qn_layer_config *layer = &c->layers[l];
         const int64_t chosen_by = layer->indexed ? layer->index_layer : l, read = layer->kv_layer,

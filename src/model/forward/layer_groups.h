@@ -44,7 +44,7 @@ qn_status qn_layer_groups_make(const qn_model_config *c, qn_layer_groups *out);
 /* The same with a border, which qn_layer_border gave. */
 qn_status qn_layer_groups_split(const qn_model_config *c, int64_t border, qn_layer_groups *out);
 /* The last border at or below n, in [0, n], that no layer reads keys and values across. One stream alone can cross
- * it, so a model with several (altup_num_inputs, hyper) has none between its layers. */
+ * it, so a model with several (altup_num_inputs, hyper) has none between its layers. Nor has an encoder. */
 int64_t qn_layer_border(const qn_model_config *c, int64_t n);
 void qn_layer_groups_free(qn_layer_groups *g);
 
