@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "convert/export_gguf.h"
+#include "model/config/families.h"
 
 /* Numbers of f32 that went through a division and back. */
 static int near(double a, double b)
@@ -34,6 +35,7 @@ static const char *layer_differs(const qn_layer_config *a, const qn_layer_config
     if (a->value_is_key != b->value_is_key) return "attention_k_eq_v";
     if (a->intermediate_size != b->intermediate_size) return "intermediate_size";
     if (memcmp(&a->xielu, &b->xielu, sizeof a->xielu) != 0) return "hidden_act";
+    if (a->beside_state_space != b->beside_state_space) return "layer_types";
     if (a->has_mlp != b->has_mlp || a->has_experts != b->has_experts) return "mlp_only_layers";
     return NULL;
 }
@@ -85,6 +87,35 @@ static const char *numbers_differ(const qn_model_config *a, const qn_model_confi
     return NULL;
 }
 
+static const char *mixers_differ(const qn_model_config *a, const qn_model_config *b)
+{
+    const qn_delta_config *d = &a->delta, *e = &b->delta;
+    const qn_state_space_config *s = &a->state_space, *t = &b->state_space;
+    if (a->short_conv.conv_L_cache != b->short_conv.conv_L_cache) return "conv_L_cache";
+    if (a->short_conv.conv_bias != b->short_conv.conv_bias) return "conv_bias";
+    if (d->linear_num_key_heads != e->linear_num_key_heads ||
+        d->linear_num_value_heads != e->linear_num_value_heads)
+        return "linear_num_value_heads";
+    if (d->linear_key_head_dim != e->linear_key_head_dim ||
+        d->linear_value_head_dim != e->linear_value_head_dim)
+        return "linear_value_head_dim";
+    if (d->linear_conv_kernel_dim != e->linear_conv_kernel_dim) return "linear_conv_kernel_dim";
+    if (d->gate_sigmoid != e->gate_sigmoid || d->lower_bound != e->lower_bound) return "output_gate_type";
+    if (s->mamba_n_heads != t->mamba_n_heads || s->mamba_d_head != t->mamba_d_head ||
+        s->mamba_d_state != t->mamba_d_state || s->mamba_n_groups != t->mamba_n_groups ||
+        s->mamba_d_conv != t->mamba_d_conv)
+        return "mamba_n_heads";
+    if (s->conv_bias != t->conv_bias) return "mamba_conv_bias";
+    if (s->in_bias != t->in_bias || s->out_bias != t->out_bias) return "mamba_proj_bias";
+    if (s->norm != t->norm) return "mamba_rms_norm";
+    if ((s->step_min != t->step_min && !a->family->step_floor) || s->step_max != t->step_max)
+        return "time_step_limit";
+    if (s->in_scale != t->in_scale || s->out_scale != t->out_scale ||
+        memcmp(s->part_scale, t->part_scale, sizeof s->part_scale) != 0)
+        return "ssm_multipliers";
+    return NULL;
+}
+
 static const char *experts_differ(const qn_experts_config *a, const qn_experts_config *b)
 {
     if (a->num_experts != b->num_experts) return "num_experts";
@@ -113,6 +144,7 @@ const char *qn_export_difference(const qn_model_config *a, const qn_model_config
 {
     const char *what = sizes_differ(a, b);
     if (!what) what = numbers_differ(a, b);
+    if (!what) what = mixers_differ(a, b);
     if (!what) what = experts_differ(&a->experts, &b->experts);
     for (int64_t i = 0; i < a->num_hidden_layers && !what; i++) {
         const qn_layer_config *x = &a->layers[i], *y = &b->layers[i];

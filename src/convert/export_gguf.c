@@ -4,13 +4,14 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
+#include "convert/export_order.h"
 #include "convert/rewrite_plan.h"
 #include "convert/tensor_types.h"
 #include "model/config/families.h"
 #include "model/config/gguf/gguf_keys.h"
 #include "model/config/rope_params.h"
-#include "model/weights/row_order.h"
 #include "model/weights/weight_roles.h"
 
 enum { KEY_MAX = 192, RANGE_ELEMENTS = 1 << 18, ROLES_MAX = 3, STILL = 30 };
@@ -46,7 +47,7 @@ typedef struct {
 static qn_status put_layers(const exporting *x, qn_gguf_writer *w, const char *key, const qn_gguf_key *k)
 {
     const int64_t n = x->target.num_hidden_layers;
-    const int is_pattern = k->kind == QN_GGUF_KEY_PATTERN;
+    const int is_pattern = k->kind == QN_GGUF_KEY_PATTERN || k->kind == QN_GGUF_KEY_FLAGS;
     int differ = is_pattern;
     double value;
     int32_t *numbers = qn_alloc_array((size_t)n, sizeof *numbers);
@@ -93,7 +94,8 @@ static qn_status put_keys(const exporting *x, const char *architecture, qn_gguf_
             continue;
         }
         if (!k->value || !k->value(&x->target, 0, &value)) continue;
-        if (k->kind == QN_GGUF_KEY_PER_LAYER || k->kind == QN_GGUF_KEY_PATTERN)
+        if (k->kind == QN_GGUF_KEY_PER_LAYER || k->kind == QN_GGUF_KEY_PATTERN ||
+            k->kind == QN_GGUF_KEY_FLAGS)
             QN_TRY(put_layers(x, w, key, k));
         else if (k->kind == QN_GGUF_KEY_BOOL)
             QN_TRY(qn_gguf_writer_bool(w, key, value != 0));
@@ -124,9 +126,15 @@ static qn_status put_xielu(const exporting *x, qn_gguf_writer *w)
     return status;
 }
 
+static const char *architecture_of(const qn_model_config *c)
+{
+    const qn_family *f = c->family;
+    return c->experts.num_experts && f->gguf_with_experts ? f->gguf_with_experts : f->gguf_architecture;
+}
+
 static qn_status put_metadata(const exporting *x, const qn_export_more *more, qn_gguf_writer *w)
 {
-    const char *architecture = x->target.family->gguf_architecture;
+    const char *architecture = architecture_of(&x->target);
     const qn_type *type = x->types.matrices;
     int number = -1;
     for (int64_t i = 0; i < x->n && !type; i++)
@@ -195,7 +203,7 @@ static qn_status choose_type(const exporting *x, const qn_tensor_view *v, item *
                   *wanted =
                       qn_tensor_types_of(&x->types, out->roles[0], out->n_dims, out->shape[out->n_dims - 1]);
     const int is_exact =
-        out->n_dims < 2 || out->roles[0] == QN_WEIGHT_ROUTER || out->roles[0] == QN_WEIGHT_SHARED_ROUTER ||
+        v->n_dims < 2 || out->roles[0] == QN_WEIGHT_ROUTER || out->roles[0] == QN_WEIGHT_SHARED_ROUTER ||
         out->roles[0] == QN_WEIGHT_EXPERT_GATE_BIAS || out->roles[0] == QN_WEIGHT_EXPERT_UP_BIAS ||
         out->roles[0] == QN_WEIGHT_EXPERT_DOWN_BIAS;
     out->type = is_exact ? f32 : wanted ? wanted : own;
@@ -207,14 +215,16 @@ static qn_status choose_type(const exporting *x, const qn_tensor_view *v, item *
 
 static qn_status plan_role(exporting *x, qn_weight_role role, int64_t layer)
 {
-    const qn_tensor_view *v = qn_weights_get(x->model->weights, role, layer);
+    const qn_weight_role source = qn_export_source(&x->target, role);
     item found = {.layer = layer};
+    if (source == QN_WEIGHT_ROLE_COUNT) return QN_OK; /* other roles take its rows */
+    const qn_tensor_view *v = qn_weights_get(x->model->weights, source, layer);
     if (!v || (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(x->model->weights))) return QN_OK;
     if (v->matrix_bytes)
         return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s cannot be written in GGUF", v->file, v->name);
     QN_TRY(name_role(x, v, role, layer, &found));
     if (found.roles[0] != role) return QN_OK; /* with the first of those that share it */
-    found.n_dims = qn_weight_shape(&x->target, layer, role, found.shape);
+    found.n_dims = qn_weight_gguf_shape(&x->target, layer, role, found.shape);
     for (int i = 1; i < found.n_roles; i++) {
         int64_t shape[QN_WEIGHT_DIMS_MAX];
         qn_weight_shape(&x->target, layer, found.roles[i], shape);
@@ -281,7 +291,9 @@ static qn_status write_vector(exporting *x, const item *t, const qn_tensor_view 
 {
     const qn_weight_role role = t->roles[0];
     const qn_rewrite_cover *c = find_cover(x, role, t->layer);
-    const double offset = qn_weight_has_offset(role) ? (double)x->model->config->norm_offset : 0;
+    const qn_model_config *config = x->model->config;
+    const float own = role == QN_WEIGHT_FINAL_NORM ? config->final_norm_offset : config->norm_offset;
+    const double offset = qn_weight_has_offset(role) ? (double)own : 0;
     float *in = qn_alloc_array((size_t)v->n_elements, 2 * sizeof *in), *out = in ? in + v->n_elements : NULL;
     if (!in) return QN_E_NOMEM;
     qn_status status = QN_OK;
@@ -289,8 +301,11 @@ static qn_status write_vector(exporting *x, const item *t, const qn_tensor_view 
         memcpy(in, c->numbers, (size_t)v->n_elements * sizeof *in);
     else
         status = qn_weights_vector(v, in);
-    for (int64_t i = 0; i < v->n_elements && status == QN_OK; i++)
-        out[i] = (float)((double)in[qn_row_order_published(&x->target, role, t->layer, i)] + offset);
+    const int64_t taps = qn_weight_taps(&x->target, t->layer, role), size = taps ? taps : 1;
+    for (int64_t i = 0; i < v->n_elements && status == QN_OK; i++) {
+        const int64_t from = qn_export_row(&x->target, role, t->layer, i / size) * size + i % size;
+        out[i] = qn_export_number(role, (float)((double)in[from] + offset));
+    }
     if (status == QN_OK) status = qn_row_writer_put(to, out, v->n_elements / to->n_cols);
     qn_free(in);
     return status;
@@ -300,21 +315,26 @@ static qn_status write_vector(exporting *x, const item *t, const qn_tensor_view 
 static qn_status read_rows(const exporting *x, const qn_rewrite_rows *r, qn_weight_role role, int64_t layer,
                            int64_t first, int64_t n, float *out)
 {
-    if (!qn_row_order_differs(&x->target, role)) return qn_rewrite_rows_read(r, first, n, out);
-    for (int64_t i = first; i < first + n; i++, out += r->n_cols)
-        QN_TRY(qn_rewrite_rows_read(r, qn_row_order_published(&x->target, role, layer, i), 1, out));
-    return QN_OK;
+    const int by_columns = qn_export_moves_columns(&x->target, role);
+    if (!by_columns && !qn_export_moves_rows(&x->target, role)) return qn_rewrite_rows_read(r, first, n, out);
+    float *row = by_columns ? qn_alloc_array((size_t)r->n_cols, sizeof *row) : NULL;
+    qn_status status = by_columns && !row ? QN_E_NOMEM : QN_OK;
+    for (int64_t i = first; i < first + n && status == QN_OK; i++, out += r->n_cols) {
+        status = qn_rewrite_rows_read(r, qn_export_row(&x->target, role, layer, i), 1, row ? row : out);
+        if (row && status == QN_OK) qn_export_columns(&x->target, row, out);
+    }
+    qn_free(row);
+    return status;
 }
 
 static qn_status write_matrix(exporting *x, const qn_tensor_view *v, qn_weight_role role, int64_t layer,
-                              qn_row_writer *to)
+                              int64_t n_rows, qn_row_writer *to)
 {
     /* covers of experts are of the source's tensors, whose rows may be those of two roles */
-    const qn_rewrite_cover *c = v->experts ? NULL : find_cover(x, role, layer),
+    const qn_rewrite_cover *c = v->experts ? NULL : find_cover(x, qn_export_source(&x->target, role), layer),
                            plain = {.view = v,
                                     .target = v->experts ? qn_rewrite_target(&x->plan, role, layer) : NULL};
-    const int64_t most = to->n_cols < RANGE_ELEMENTS ? RANGE_ELEMENTS / to->n_cols : 1,
-                  n_rows = v->n_elements / to->n_cols;
+    const int64_t most = to->n_cols < RANGE_ELEMENTS ? RANGE_ELEMENTS / to->n_cols : 1;
     float *rows = qn_alloc_array((size_t)(most * to->n_cols), sizeof *rows);
     qn_rewrite_rows r;
     qn_status status = qn_rewrite_rows_open(&x->plan, c ? c : &plain, to->n_cols, &r);
@@ -329,10 +349,15 @@ static qn_status write_matrix(exporting *x, const qn_tensor_view *v, qn_weight_r
     return status;
 }
 
+static const qn_tensor_view *source_of(const exporting *x, const item *t, int k)
+{
+    return qn_weights_get(x->model->weights, qn_export_source(&x->target, t->roles[k]), t->layer);
+}
+
 static qn_status write_item(exporting *x, qn_gguf_writer *w, int64_t i)
 {
     const item *t = &x->items[i];
-    const qn_tensor_view *v = t->n_roles ? qn_weights_get(x->model->weights, t->roles[0], t->layer) : NULL;
+    const qn_tensor_view *v = t->n_roles ? source_of(x, t, 0) : NULL;
     size_t size = 0;
     int64_t n_elements = 1;
     qn_row_writer to = {.to = {.gguf = w},
@@ -352,9 +377,11 @@ static qn_status write_item(exporting *x, qn_gguf_writer *w, int64_t i)
         status = qn_row_writer_put(&to, t->factors, 1);
     else if (v->n_dims < 2)
         status = write_vector(x, t, v, &to);
-    for (int k = 0; k < t->n_roles && v->n_dims > 1 && status == QN_OK; k++)
-        status = write_matrix(x, qn_weights_get(x->model->weights, t->roles[k], t->layer), t->roles[k],
-                              t->layer, &to);
+    for (int k = 0; k < t->n_roles && v->n_dims > 1 && status == QN_OK; k++) {
+        const qn_tensor_view *part = source_of(x, t, k);
+        const int64_t n_rows = t->n_roles > 1 ? part->n_elements / to.n_cols : n_elements / to.n_cols;
+        status = write_matrix(x, part, t->roles[k], t->layer, n_rows, &to);
+    }
     qn_row_writer_free(&to);
     return status;
 }
@@ -372,7 +399,7 @@ static qn_status check_file(const exporting *x, const qn_export_more *more, cons
     const char *what = status == QN_OK ? qn_export_difference(x->model->config, &config) : NULL;
     if (what)
         status = qn_fail(QN_E_UNSUPPORTED, "%s: a GGUF file of architecture %s cannot store this model's %s",
-                         qn_source_path(x->model->source), x->target.family->gguf_architecture, what);
+                         qn_source_path(x->model->source), architecture_of(&x->target), what);
     if (status == QN_OK) status = qn_weights_open(source, &config, &weights);
     if (status == QN_OK && more && more->check) status = more->check(more->user, qn_source_gguf(source));
     qn_weights_close(weights);
@@ -408,17 +435,20 @@ static qn_status find_target(exporting *x)
     if (c->encoder.both_ways)
         return qn_fail(QN_E_UNSUPPORTED, "%s: a %s is an encoder, which is not written as GGUF",
                        qn_source_path(x->model->source), c->architecture);
+    const int is_written = c->family->recurrent != QN_MIXER_CHANNEL_DELTA && !c->family->many_multipliers &&
+                           c->hyper.kind == QN_HYPER_NONE;
     for (int64_t i = 0; i < c->num_hidden_layers; i++)
-        if (qn_layer_recurs(&c->layers[i]))
+        if (qn_layer_recurs(&c->layers[i]) && !is_written)
             return qn_fail(QN_E_UNSUPPORTED,
                            "%s: layers of a %s recur (layer %lld does), which is not written as GGUF",
                            qn_source_path(x->model->source), c->architecture, (long long)i);
     x->target = *c;
     x->target.family = qn_family_by_gguf(name, strlen(name), NULL);
     if (c->experts.num_experts) x->target.family = qn_family_with_experts(x->target.family, c->experts.score);
-    x->target.rope_interleaved =
-        x->target.family->gguf_rope_interleaved || x->target.family->rope_interleaved;
-    x->target.norm_offset = 0;
+    qn_export_forms(&x->target);
+    if (c->family->step_floor && c->state_space.step_min > 0)
+        qn_log(QN_LOG_WARNING, "%s: readers of the GGUF file have no least step (time_step_min is %g)",
+               qn_source_path(x->model->source), (double)c->state_space.step_min);
     return QN_OK;
 }
 

@@ -494,6 +494,24 @@ int64_t qn_weight_taps(const qn_model_config *c, int64_t layer, qn_weight_role r
     return taps == DIM_KERNEL || taps == DIM_NGRAM_KERNEL ? dim_size(c, &c->layers[layer], taps) : 0;
 }
 
+int qn_weight_gguf_shape(const qn_model_config *c, int64_t layer, qn_weight_role role,
+                         int64_t shape[QN_WEIGHT_DIMS_MAX])
+{
+    int n_dims = qn_weight_shape(c, layer, role, shape);
+    if (qn_weight_taps(c, layer, role)) { /* [channels, 1, kernel] */
+        shape[1] = shape[2];
+        n_dims = 2;
+    } else if (role == QN_WEIGHT_SSM_NORM && c->state_space.mamba_n_groups) {
+        shape[1] = shape[0] / c->state_space.mamba_n_groups;
+        shape[0] = c->state_space.mamba_n_groups;
+        n_dims = 2;
+    } else if (role == QN_WEIGHT_SSM_A_LOG || role == QN_WEIGHT_SSM_D) {
+        shape[1] = 1;
+        n_dims = 2;
+    }
+    return n_dims;
+}
+
 static int norms_by_weight(const qn_model_config *c)
 {
     return c->qk_norm == QN_QK_NORM_HEAD || c->qk_norm == QN_QK_NORM_WHOLE;

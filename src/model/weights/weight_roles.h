@@ -19,6 +19,9 @@ typedef enum {
  */
 int qn_weight_shape(const qn_model_config *c, int64_t layer, qn_weight_role role,
                     int64_t shape[QN_WEIGHT_DIMS_MAX]);
+/* The same of a GGUF file, in which some vectors of recurrences are matrices. */
+int qn_weight_gguf_shape(const qn_model_config *c, int64_t layer, qn_weight_role role,
+                         int64_t shape[QN_WEIGHT_DIMS_MAX]);
 /* Of a convolution's weights [channels, 1, taps], which are one dimension for weights.h and [taps, channels] for
  * blocks: the taps; else 0. */
 int64_t qn_weight_taps(const qn_model_config *c, int64_t layer, qn_weight_role role);

@@ -108,25 +108,6 @@ static int is_of_heads(qn_weight_role role)
     return role == QN_WEIGHT_LATENT_K_B || role == QN_WEIGHT_LATENT_V_B;
 }
 
-/* The same of a GGUF file, in which some vectors of recurrences are matrices. */
-static int gguf_shape(const qn_model_config *c, int64_t layer, qn_weight_role role,
-                      int64_t shape[QN_WEIGHT_DIMS_MAX])
-{
-    int n_dims = qn_weight_shape(c, layer, role, shape);
-    if (qn_weight_taps(c, layer, role)) { /* [channels, 1, kernel] */
-        shape[1] = shape[2];
-        n_dims = 2;
-    } else if (role == QN_WEIGHT_SSM_NORM && c->state_space.mamba_n_groups) {
-        shape[1] = shape[0] / c->state_space.mamba_n_groups;
-        shape[0] = c->state_space.mamba_n_groups;
-        n_dims = 2;
-    } else if (role == QN_WEIGHT_SSM_A_LOG || role == QN_WEIGHT_SSM_D) {
-        shape[1] = 1;
-        n_dims = 2;
-    }
-    return n_dims;
-}
-
 /* 1: the role is a vector of a recurrence, of which files differ in dimensions of 1. */
 static int is_of_recurrence(const qn_model_config *c, int64_t layer, qn_weight_role role)
 {
@@ -153,7 +134,7 @@ static int same_but_for_ones(const qn_tensor_view *v, const int64_t *shape, int 
 static int stored_shape(const qn_source *src, const qn_model_config *c, int64_t layer, qn_weight_role role,
                         int64_t shape[QN_WEIGHT_DIMS_MAX])
 {
-    if (qn_source_get_kind(src) == QN_SOURCE_GGUF) return gguf_shape(c, layer, role, shape);
+    if (qn_source_get_kind(src) == QN_SOURCE_GGUF) return qn_weight_gguf_shape(c, layer, role, shape);
     if (!is_of_heads(role)) return qn_weight_shape(c, layer, role, shape);
     shape[0] = c->num_attention_heads * (c->latent.qk_nope_head_dim + c->latent.v_head_dim);
     shape[1] = c->latent.kv_lora_rank;

@@ -52,7 +52,12 @@ static int positions(const qn_model_config *c, int64_t layer, double *out)
 
 static int intermediate(const qn_model_config *c, int64_t layer, double *out)
 {
-    return give((double)c->layers[layer].intermediate_size, out);
+    const qn_layer_config *l = &c->layers[layer];
+    if (!c->family->single_blocks) return give((double)l->intermediate_size, out);
+    /* Files of models with experts say of plain MLPs that they are nothing. */
+    if (c->experts.num_experts)
+        return give(l->has_experts ? (double)c->experts.moe_intermediate_size : 0, out);
+    return give(l->has_mlp ? (double)l->intermediate_size : 0, out);
 }
 
 static int heads(const qn_model_config *c, int64_t layer, double *out)
@@ -62,7 +67,9 @@ static int heads(const qn_model_config *c, int64_t layer, double *out)
 
 static int kv_heads(const qn_model_config *c, int64_t layer, double *out)
 {
-    return give((double)c->layers[layer].num_key_value_heads, out);
+    const qn_layer_config *l = &c->layers[layer];
+    if (c->family->recurrent == QN_MIXER_DELTA) return give((double)c->num_key_value_heads, out);
+    return give(qn_layer_attends(l) ? (double)l->num_key_value_heads : 0, out);
 }
 
 static int experts(const qn_model_config *c, int64_t layer, double *out)
@@ -113,7 +120,7 @@ static int dense_layers(const qn_model_config *c, int64_t layer, double *out)
 {
     int64_t n = 0;
     while (n < c->num_hidden_layers && !c->layers[n].has_experts) n++;
-    return give_unless(!c->experts.num_experts || !n, (double)n, out);
+    return give_unless(!c->experts.num_experts || !n || c->family->single_blocks, (double)n, out);
 }
 
 /* Of families whose files must say it. */
@@ -196,7 +203,8 @@ static int norm_eps(const qn_model_config *c, int64_t layer, double *out)
 
 static int layer_norm_eps(const qn_model_config *c, int64_t layer, double *out)
 {
-    return give_unless(!c->layer_norm, (double)c->rms_norm_eps, out);
+    /* Files of layers of one block each have it for their RMS norms. */
+    return give_unless(!c->layer_norm && !c->family->single_blocks, (double)c->rms_norm_eps, out);
 }
 
 /* Where a file may say it at all. */
@@ -354,6 +362,58 @@ static int beta_slow(const qn_model_config *c, int64_t layer, double *out)
     return give_unless(c->rope[0].type != QN_ROPE_YARN, c->rope[0].beta_slow, out);
 }
 
+/* ---- layers that recur --------------------------------------------------------------------------------- */
+
+static int has_rope(const qn_model_config *c, int64_t layer, double *out)
+{
+    int turns = 0;
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) turns |= c->layers[i].rope != QN_ROPE_NONE;
+    return give_unless(!c->family->said_rope, turns, out);
+}
+
+static int recurs(const qn_model_config *c, int64_t layer, double *out)
+{
+    return give_unless(c->family->recurrent != QN_MIXER_DELTA, qn_layer_recurs(&c->layers[layer]), out);
+}
+
+static int short_conv(const qn_model_config *c, int64_t layer, double *out)
+{
+    return give_unless(!c->short_conv.conv_L_cache, (double)c->short_conv.conv_L_cache, out);
+}
+
+/* Of a state space, or of a delta net by key and value heads. */
+static int ssm(const qn_model_config *c, int64_t of_space, int64_t of_net, double *out)
+{
+    if (c->state_space.mamba_n_heads) return give((double)of_space, out);
+    return give_unless(c->family->recurrent != QN_MIXER_DELTA, (double)of_net, out);
+}
+
+static int ssm_kernel(const qn_model_config *c, int64_t layer, double *out)
+{
+    return ssm(c, c->state_space.mamba_d_conv, c->delta.linear_conv_kernel_dim, out);
+}
+
+static int ssm_state(const qn_model_config *c, int64_t layer, double *out)
+{
+    return ssm(c, c->state_space.mamba_d_state, c->delta.linear_key_head_dim, out);
+}
+
+static int ssm_groups(const qn_model_config *c, int64_t layer, double *out)
+{
+    return ssm(c, c->state_space.mamba_n_groups, c->delta.linear_num_key_heads, out);
+}
+
+static int ssm_heads(const qn_model_config *c, int64_t layer, double *out)
+{
+    return ssm(c, c->state_space.mamba_n_heads, c->delta.linear_num_value_heads, out);
+}
+
+static int ssm_inner(const qn_model_config *c, int64_t layer, double *out)
+{
+    return ssm(c, c->state_space.mamba_n_heads * c->state_space.mamba_d_head,
+               c->delta.linear_num_value_heads * c->delta.linear_value_head_dim, out);
+}
+
 /* ---- the table ----------------------------------------------------------------------------------------- */
 
 const qn_gguf_key qn_gguf_keys[] = {
@@ -398,20 +458,20 @@ const qn_gguf_key qn_gguf_keys[] = {
     {"attention.sliding_window", "sliding_window", QN_GGUF_KEY_INTEGER, window},
     {"attention.sliding_window_pattern", "sliding_window_pattern", QN_GGUF_KEY_PATTERN, slides},
     {"attention.causal", "causal_attention", QN_GGUF_KEY_BOOL, NULL},
-    {"attention.recurrent_layers", "recurrent_layers", QN_GGUF_KEY_FLAGS, NULL},
+    {"attention.recurrent_layers", "recurrent_layers", QN_GGUF_KEY_FLAGS, recurs},
     {"full_attention_interval", "full_attention_interval", QN_GGUF_KEY_INTEGER, NULL},
-    {"shortconv.l_cache", "conv_L_cache", QN_GGUF_KEY_INTEGER, NULL},
+    {"shortconv.l_cache", "conv_L_cache", QN_GGUF_KEY_INTEGER, short_conv},
     {"kda.head_dim", "linear_head_dim", QN_GGUF_KEY_INTEGER, NULL},
     /* One key for state spaces and for delta nets. */
-    {"ssm.conv_kernel", "mamba_d_conv", QN_GGUF_KEY_INTEGER, NULL},
+    {"ssm.conv_kernel", "mamba_d_conv", QN_GGUF_KEY_INTEGER, ssm_kernel},
     {"ssm.conv_kernel", "linear_conv_kernel_dim", QN_GGUF_KEY_INTEGER, NULL},
-    {"ssm.state_size", "mamba_d_state", QN_GGUF_KEY_INTEGER, NULL},
+    {"ssm.state_size", "mamba_d_state", QN_GGUF_KEY_INTEGER, ssm_state},
     {"ssm.state_size", "linear_key_head_dim", QN_GGUF_KEY_INTEGER, NULL},
-    {"ssm.group_count", "mamba_n_groups", QN_GGUF_KEY_INTEGER, NULL},
+    {"ssm.group_count", "mamba_n_groups", QN_GGUF_KEY_INTEGER, ssm_groups},
     {"ssm.group_count", "linear_num_key_heads", QN_GGUF_KEY_INTEGER, NULL},
-    {"ssm.time_step_rank", "mamba_n_heads", QN_GGUF_KEY_INTEGER, NULL},
+    {"ssm.time_step_rank", "mamba_n_heads", QN_GGUF_KEY_INTEGER, ssm_heads},
     {"ssm.time_step_rank", "linear_num_value_heads", QN_GGUF_KEY_INTEGER, NULL},
-    {"ssm.inner_size", "mamba_d_ssm", QN_GGUF_KEY_INTEGER, NULL},
+    {"ssm.inner_size", "mamba_d_ssm", QN_GGUF_KEY_INTEGER, ssm_inner},
     {"kda.gate_lower_bound", "linear_lower_bound", QN_GGUF_KEY_NUMBER, NULL},
     {"attention.indexer.head_count", "index_n_heads", QN_GGUF_KEY_INTEGER, NULL},
     {"attention.indexer.key_length", "index_head_dim", QN_GGUF_KEY_INTEGER, NULL},
@@ -450,7 +510,7 @@ const qn_gguf_key qn_gguf_keys[] = {
     {"rope.freq_base", "rope_theta", QN_GGUF_KEY_NUMBER, theta},
     {"rope.freq_base_swa", "rope_local_base_freq", QN_GGUF_KEY_NUMBER, sliding_theta},
     {"rope.dimension_sections", "rope_scaling.mrope_section", QN_GGUF_KEY_SECTIONS, NULL},
-    {"rope.scaling.finetuned", "rope_finetuned", QN_GGUF_KEY_BOOL, NULL},
+    {"rope.scaling.finetuned", "rope_finetuned", QN_GGUF_KEY_BOOL, has_rope},
     {"rope.scaling.type", "rope_scaling.rope_type", QN_GGUF_KEY_STRING, NULL},
     {"rope.scaling.factor", "rope_scaling.factor", QN_GGUF_KEY_NUMBER, rope_factor},
     {"rope.scaling.original_context_length", "rope_scaling.original_max_position_embeddings",
