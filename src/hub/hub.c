@@ -149,7 +149,7 @@ static qn_status pull(const qn_hub_session *s, const char *what, const qn_hub_na
                       const qn_hub_pull_options *options, qn_hub_pulled *out)
 {
     qn_hub_listing listing = {0};
-    qn_hub_choice choice = {0};
+    qn_hub_choice choice = {.no_tower = options->no_mmproj};
     qn_buf folder = {0};
     order o = {0};
     int lock = -1;

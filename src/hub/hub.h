@@ -14,6 +14,7 @@
 typedef struct {
     int64_t memory_bytes; /* choose as for a machine with so much; 0: this one's */
     int dry_run;          /* look and choose only */
+    int no_mmproj;        /* fetch no vision tower */
 } qn_hub_pull_options;
 
 typedef struct {

@@ -100,20 +100,21 @@ static qn_status list_hf(const qn_hub_session *s, const char *what, const qn_hub
 static qn_status list_ollama(const qn_hub_session *s, const char *what, const qn_hub_name *name,
                              qn_hub_listing *out)
 {
-    qn_buf url = {0}, file_name = {0};
+    qn_buf url = {0}, file_name = {0}, tower_name = {0};
     qn_hub_answer answer = {0};
-    qn_hub_file file;
-    int has_more = 0;
+    qn_hub_file file, tower;
     qn_buf_printf(&url, "%s/v2/%s/manifests/%s", s->settings->ollama.data, name->repo, name->revision);
     qn_buf_printf(&file_name, "%s-%s.gguf", strchr(name->repo, '/') + 1, name->revision);
-    qn_status status = url.status != QN_OK ? url.status : file_name.status;
+    qn_buf_printf(&tower_name, "mmproj-%s", file_name.data ? file_name.data : "");
+    qn_status status = url.status != QN_OK ? url.status : tower_name.status;
+    if (status == QN_OK) status = file_name.status;
     if (status == QN_OK)
         status = ask_info(s, what, url.data, NULL, "application/vnd.docker.distribution.manifest.v2+json",
                           &answer);
     if (status == QN_OK)
         status = qn_hub_read_manifest(what, answer.body.data ? answer.body.data : "", answer.body.length,
-                                      file_name.data, &file, &has_more);
-    if (status == QN_OK && has_more) qn_hub_note(s, "%s: the part that reads images is left out", what);
+                                      file_name.data, tower_name.data, &file, &tower);
+    if (status == QN_OK && tower.size) status = qn_hub_files_add(&out->files, &tower);
     if (status == QN_OK) {
         memcpy(out->commit, file.hex, 40); /* the rest is zero */
         status = qn_hub_files_add(&out->files, &file);
@@ -121,6 +122,7 @@ static qn_status list_ollama(const qn_hub_session *s, const char *what, const qn
     qn_hub_answer_free(&answer);
     qn_buf_free(&url);
     qn_buf_free(&file_name);
+    qn_buf_free(&tower_name);
     return status;
 }
 

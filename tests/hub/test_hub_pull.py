@@ -223,7 +223,8 @@ def file_for(env, name, *args):
     got = call(env, "pull", name, "--dry-run", "--json", *args)
     assert got.code == 0, got
     got = json.loads(got.out)
-    assert [f["path"] for f in got["files"]] == [os.path.basename(got["path"])] or "/sub/" in got["path"]
+    files = [f["path"] for f in got["files"] if f["path"] != "mmproj-m-f16.gguf"]
+    assert files == [os.path.basename(got["path"])] or "/sub/" in got["path"]
     return os.path.basename(got["path"]), got["why"]
 
 
@@ -257,6 +258,18 @@ def test_a_file_that_cannot_be_had(hub, tmp_path, pick, said):
     many(hub)
     got = refused(hub.env(tmp_path), "org/many:" + pick)
     assert said in got and "m-Q4_K_M.gguf" in got and "mmproj" not in got
+
+
+def test_a_vision_tower_comes_with_its_model(hub, tmp_path):
+    many(hub)
+    env = hub.env(tmp_path)
+    got = call(env, "pull", "org/many:Q8_0")
+    folder = os.path.dirname(got.out.strip())
+    assert "the vision tower mmproj-m-f16.gguf (1.0 kB) comes with it" in got.err
+    assert sorted(os.listdir(folder)) == ["m-Q8_0.gguf", "mmproj-m-f16.gguf"]
+    alone = {**hub.env(tmp_path), "HF_HOME": str(tmp_path / "alone"), "HF_HUB_CACHE": str(tmp_path / "alone")}
+    folder = os.path.dirname(call(alone, "pull", "org/many:Q8_0", "--no-mmproj").out.strip())
+    assert str(tmp_path / "alone") in folder and os.listdir(folder) == ["m-Q8_0.gguf"]
 
 
 def test_a_name_that_means_two_files(hub, tmp_path):
@@ -322,7 +335,9 @@ def test_ollama(hub, tmp_path):
     assert open(path, "rb").read() == data
     assert pull(env, "ollama:mill") == path and len(fetches(hub)) == 1
     got = call(env, "pull", "ollama:me/mill:3b")
-    assert got.code == 0 and "images is left out" in got.err, got
+    assert got.code == 0 and "the vision tower mmproj-mill-3b.gguf (1 B) comes with it" in got.err, got
+    tower = os.path.join(os.path.dirname(got.out.strip()), "mmproj-mill-3b.gguf")
+    assert open(tower, "rb").read() == b"p"
     assert all(s.auth is None for s in hub.log)  # it is the Hub's token
     assert "no such thing (404): manifest unknown" in refused(env, "ollama:none")
     listed = call(env, "list").out
@@ -488,9 +503,11 @@ def test_rm_of_one_file(hub, tmp_path):
     for pick in ("Q8_0", "Q4_K_M"):
         pull(env, "org/many:" + pick)
     assert call(env, "rm", "hf:org/many:Q8_0", "--yes").code == 0
-    assert [os.path.basename(f) for f in tree(tmp_path) if "snapshots" in f] == ["m-Q4_K_M.gguf"]
-    assert len(os.listdir(tmp_path / "hf/hub/models--org--many/blobs")) == 1
+    left = sorted(os.path.basename(f) for f in tree(tmp_path) if "snapshots" in f)
+    assert left == ["m-Q4_K_M.gguf", "mmproj-m-f16.gguf"]
+    assert len(os.listdir(tmp_path / "hf/hub/models--org--many/blobs")) == 2
     assert call(env, "pull", "org/many:Q4_K_M", "--offline").code == 0
+    assert call(env, "rm", "hf:org/many:Q4_K_M", "--yes").code == 0 and tree(tmp_path) == []  # the tower too
 
 
 def test_rm_asks(hub, tmp_path):

@@ -8,13 +8,15 @@
 
 typedef struct {
     size_t memory_bytes;
-    int json, dry_run, offline;
+    int json, dry_run, offline, no_mmproj;
 } pull_options;
 
 #define AT(field) offsetof(pull_options, field)
 static const qn_arg pull_args[] = {
     {"--memory", 0, QN_ARG_BYTES, AT(memory_bytes), 0, 0, "BYTES",
      "choose a file as for a machine with so much memory (default: this one's)"},
+    {"--no-mmproj", 0, QN_ARG_FLAG, AT(no_mmproj), 0, 0, NULL,
+     "leave out the vision tower (mmproj) of a GGUF model"},
     {"--dry-run", 0, QN_ARG_FLAG, AT(dry_run), 0, 0, NULL, "say what would be fetched, and fetch nothing"},
     {"--offline", 0, QN_ARG_FLAG, AT(offline), 0, 0, NULL,
      "do not use the network: only look whether the model is on this machine"},
@@ -24,7 +26,7 @@ static const qn_arg pull_args[] = {
 
 static const qn_arg_group pull_groups[] = {{NULL, pull_args, 0, NULL}, {0}};
 const qn_arg_spec qn_pull_spec = {
-    "quern pull NAME [--memory BYTES] [--dry-run] [--offline] [--json]",
+    "quern pull NAME [--memory BYTES] [--no-mmproj] [--dry-run] [--offline] [--json]",
     "Fetches a model and prints its path. NAME is ORG/NAME or hf:ORG/NAME (with @REVISION, and :FILE or\n"
     ":QUANTISATION), ollama:NAME[:TAG], the URL of a .gguf file, or a short name (quern list --names).\n"
     "What is here already is not fetched again; what was interrupted goes on from where it was.",
@@ -95,7 +97,8 @@ static qn_status look(const qn_hub_settings *settings, const qn_hub_name *name, 
 static qn_status pull(const qn_hub_name *name, const pull_options *o, qn_hub_pulled *out)
 {
     qn_hub_settings settings = {.timeout_s = 0};
-    const qn_hub_pull_options options = {.memory_bytes = (int64_t)o->memory_bytes, .dry_run = o->dry_run};
+    const qn_hub_pull_options options = {
+        .memory_bytes = (int64_t)o->memory_bytes, .dry_run = o->dry_run, .no_mmproj = o->no_mmproj};
     qn_status status = qn_hub_settings_read(&settings);
     if (o->offline) settings.offline_by = "--offline";
     if (status == QN_OK && settings.offline_by)

@@ -1,5 +1,6 @@
 #include "hub/names/choose.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,14 +82,14 @@ static int is_split(const char *path)
            strcasecmp(of + 9, ".gguf") == 0;
 }
 
-static int is_projector(const char *path)
+int qn_hub_is_tower(const char *path)
 {
     return strcasestr(last_part(path), "mmproj") != NULL;
 }
 
 int qn_hub_is_whole_gguf(const char *path)
 {
-    return ends_with(path, ".gguf") && !is_projector(path) && !is_split(path);
+    return ends_with(path, ".gguf") && !qn_hub_is_tower(path) && !is_split(path);
 }
 
 int qn_hub_pick_fits(const char *path, const char *pick)
@@ -132,6 +133,68 @@ static qn_status take(qn_hub_choice *c, const qn_hub_file *file)
     return qn_hub_files_add(&c->files, file);
 }
 
+/* ---- vision towers -------------------------------------------------------------------------------------- */
+
+/* Of the types of towers the least is taken. */
+static int tower_rank(const char *path)
+{
+    static const char *const labels[] = {"F16", "FP16", "BF16", "F32", "Q8_0"};
+    enum { N = sizeof labels / sizeof *labels };
+    int i = 0;
+    while (i < N && strcmp(qn_hub_quant_of(path), labels[i]) != 0) i++;
+    return i;
+}
+
+/* Letters that a tower's name, behind its mark, begins with as the model's does. */
+static size_t shared_letters(const char *tower, const char *model)
+{
+    static const char mark[] = "mmproj";
+    const char *a = last_part(tower), *b = last_part(model);
+    size_t n = 0;
+    if (strncasecmp(a, mark, sizeof mark - 1) == 0) a += sizeof mark; /* and the dash behind it */
+    while (a[n] && tolower((unsigned char)a[n]) == tolower((unsigned char)b[n])) n++;
+    return n;
+}
+
+static int is_beside_main(const char *path, const char *main)
+{
+    const size_t n = (size_t)(last_part(main) - main);
+    return (size_t)(last_part(path) - path) == n && strncmp(path, main, n) == 0;
+}
+
+/* The tower beside the model, of several the one of the best type; of these the one that is named most alike. */
+static qn_status take_tower(const qn_hub_files *all, qn_hub_choice *c)
+{
+    const qn_hub_file *best = NULL;
+    int n_best = 0;
+    if (c->no_tower || !c->main[0] || qn_hub_is_tower(c->main)) return QN_OK;
+    for (size_t i = 0; i < all->n; i++) {
+        const qn_hub_file *file = &all->files[i];
+        if (!ends_with(file->path, ".gguf") || !qn_hub_is_tower(file->path) || is_split(file->path) ||
+            !is_beside_main(file->path, c->main))
+            continue;
+        const int ahead = best ? tower_rank(best->path) - tower_rank(file->path) : 1;
+        const size_t own = shared_letters(file->path, c->main),
+                     other = best ? shared_letters(best->path, c->main) : 0;
+        if (ahead < 0 || (ahead == 0 && own < other)) continue;
+        n_best = ahead == 0 && own == other ? n_best + 1 : 1;
+        best = file;
+    }
+    if (!best) return QN_OK;
+    const size_t at = strlen(c->why);
+    char size[32];
+    if (n_best > 1) {
+        snprintf(c->why + at, sizeof c->why - at, "%s%d vision towers are there, and none is taken",
+                 at ? "; " : "", n_best);
+        return QN_OK;
+    }
+    snprintf(c->why + at, sizeof c->why - at, "%sthe vision tower %s (%s) comes with it", at ? "; " : "",
+             last_part(best->path), qn_hub_size_text(best->size, size, sizeof size));
+    return take(c, best);
+}
+
+/* ---- models --------------------------------------------------------------------------------------------- */
+
 static qn_status take_gguf(qn_hub_choice *c, const qn_hub_file *file)
 {
     const int i = quant_index(file->path);
@@ -147,7 +210,7 @@ static void put_names(qn_buf *b, const qn_hub_files *all)
 {
     int n = 0;
     for (size_t i = 0; i < all->n; i++) {
-        if (!ends_with(all->files[i].path, ".gguf") || is_projector(all->files[i].path)) continue;
+        if (!ends_with(all->files[i].path, ".gguf") || qn_hub_is_tower(all->files[i].path)) continue;
         if (n++ < 12) qn_buf_printf(b, "%s%s", n > 1 ? ", " : "", all->files[i].path);
     }
     if (n > 12) qn_buf_printf(b, " and %d more", n - 12);
@@ -175,7 +238,7 @@ static qn_status take_named(const char *what, const qn_hub_files *all, const cha
         if (!ends_with(file->path, ".gguf") || !qn_hub_pick_fits(file->path, pick)) continue;
         if (is_split(file->path)) {
             n_split++;
-        } else if (!is_projector(file->path) || strcmp(file->path, pick) == 0) {
+        } else if (!qn_hub_is_tower(file->path) || strcmp(file->path, pick) == 0) {
             found = file;
             n++;
         }
@@ -284,7 +347,7 @@ static qn_status take_by_memory(const char *what, const qn_hub_files *all, int64
     return take_gguf(c, best);
 }
 
-qn_status qn_hub_choose(const char *what, const qn_hub_files *all, const char *pick, int64_t memory,
+static qn_status choose(const char *what, const qn_hub_files *all, const char *pick, int64_t memory,
                         qn_hub_choice *out)
 {
     int64_t weights = 0;
@@ -293,7 +356,7 @@ qn_status qn_hub_choose(const char *what, const qn_hub_files *all, const char *p
     for (size_t i = 0; i < all->n; i++) {
         const char *path = all->files[i].path;
         if (is_weights(all, path)) weights += all->files[i].size, n_weights++;
-        n_gguf += ends_with(path, ".gguf") && !is_projector(path);
+        n_gguf += ends_with(path, ".gguf") && !qn_hub_is_tower(path);
         n_torch += ends_with(path, ".bin") || ends_with(path, ".pth") || ends_with(path, ".pt");
     }
     if (pick[0] && !(n_weights && ends_with(pick, ".safetensors"))) return take_named(what, all, pick, out);
@@ -303,7 +366,9 @@ qn_status qn_hub_choose(const char *what, const qn_hub_files *all, const char *p
     if (!n_weights) return take_by_memory(what, all, memory, out);
     const int fits = qn_hub_memory_needed(weights) <= memory / 2;
     if (!pick[0] && !fits && n_gguf && take_by_memory(what, all, memory, out) == QN_OK) return QN_OK;
+    const int no_tower = out->no_tower;
     qn_hub_choice_free(out);
+    out->no_tower = no_tower;
     qn_hub_size_text(qn_hub_memory_needed(weights), size, sizeof size);
     qn_hub_size_text(memory, has, sizeof has);
     if (qn_hub_memory_needed(weights) > memory)
@@ -311,6 +376,13 @@ qn_status qn_hub_choose(const char *what, const qn_hub_files *all, const char *p
     else if (n_gguf && !pick[0])
         snprintf(out->why, sizeof out->why, "the safetensors, which fit; GGUF files are named after ':'");
     return take_safetensors(all, out);
+}
+
+qn_status qn_hub_choose(const char *what, const qn_hub_files *all, const char *pick, int64_t memory,
+                        qn_hub_choice *out)
+{
+    QN_TRY(choose(what, all, pick, memory, out));
+    return take_tower(all, out);
 }
 
 void qn_hub_choice_free(qn_hub_choice *c)

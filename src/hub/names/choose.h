@@ -8,9 +8,11 @@
 #include "hub/names/listing.h"
 
 typedef struct {
-    qn_hub_files files; /* to fetch; copies */
-    char main[512];     /* the GGUF file among them; "" for safetensors: the folder is the model */
-    char why[512];      /* "" where there was nothing to choose */
+    int no_tower; /* set by the caller: no vision tower is taken */
+    qn_hub_files
+        files; /* to fetch; copies. The vision tower (mmproj) of a GGUF file that lies beside it is among them */
+    char main[512]; /* the GGUF file among them; "" for safetensors: the folder is the model */
+    char why[512];  /* "" where there was nothing to choose */
 } qn_hub_choice;
 
 /* pick: a file, its last part, or a quantisation; "" lets memory_bytes decide. QN_E_NOT_FOUND: no such file, or no
@@ -24,6 +26,8 @@ void qn_hub_choice_free(qn_hub_choice *c);
 const char *qn_hub_quant_of(const char *path);
 /* Does the GGUF file called path go by the name pick? */
 int qn_hub_pick_fits(const char *path, const char *pick);
+/* Is it the file of a vision tower by its name (mmproj)? */
+int qn_hub_is_tower(const char *path);
 /* Is it a GGUF file that holds a whole model by its name: no projector and no part of a split one? */
 int qn_hub_is_whole_gguf(const char *path);
 /* What a model of files of so many bytes takes, roughly: its weights packed, and a context. */

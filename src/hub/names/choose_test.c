@@ -52,9 +52,9 @@ static void expect(const char *files, const char *pick, int64_t memory, const ch
 
 static void test_by_memory(void **state)
 {
-    expect(GGUFS, "", 64 * gb, "m-Q8_0.gguf", 1, QN_OK, "of 3 files m-Q8_0.gguf (8.0 GB) is the largest");
-    expect(GGUFS, "", 12 * gb, "m-Q4_K_M.gguf", 1, QN_OK, "largest");
-    expect(GGUFS, "", 6 * gb, "m-Q4_K_M.gguf", 1, QN_OK, "smallest");
+    expect(GGUFS, "", 64 * gb, "m-Q8_0.gguf", 2, QN_OK, "of 3 files m-Q8_0.gguf (8.0 GB) is the largest");
+    expect(GGUFS, "", 12 * gb, "m-Q4_K_M.gguf", 2, QN_OK, "largest");
+    expect(GGUFS, "", 6 * gb, "m-Q4_K_M.gguf", 2, QN_OK, "smallest");
     expect(GGUFS, "", 4 * gb, NULL, 0, QN_E_FULL, "even the smallest of 3");
     expect("m-F16.gguf=1000 m-F32.gguf=2000", "", 64 * gb, "m-F32.gguf", 1, QN_OK, NULL);
     expect("only.gguf=4000", "", gb, "only.gguf", 1, QN_OK, "of memory");
@@ -67,15 +67,40 @@ static void test_by_memory(void **state)
 
 static void test_by_name(void **state)
 {
-    expect(GGUFS, "q8_0", 1, "m-Q8_0.gguf", 1, QN_OK, NULL);
-    expect(GGUFS, "m-BF16.gguf", 1, "m-BF16.gguf", 1, QN_OK, NULL);
-    expect(GGUFS, "Q2_K", 1, "m-Q2_K.gguf", 1, QN_OK, "does not compute with Q2_K");
+    expect(GGUFS, "q8_0", 1, "m-Q8_0.gguf", 2, QN_OK, NULL);
+    expect(GGUFS, "m-BF16.gguf", 1, "m-BF16.gguf", 2, QN_OK, NULL);
+    expect(GGUFS, "Q2_K", 1, "m-Q2_K.gguf", 2, QN_OK, "does not compute with Q2_K");
     expect(GGUFS, "Q8", 1, NULL, 0, QN_E_NOT_FOUND, "no GGUF file 'Q8'");
     expect(GGUFS, "mmproj-m.gguf", 1, "mmproj-m.gguf", 1, QN_OK, NULL);
     expect("a/m-Q8_0.gguf=1 b/m-Q8_0.gguf=1", "Q8_0", 1, NULL, 0, QN_E_ARG, "several");
     expect("a/m-Q8_0.gguf=1 b/m-Q8_0.gguf=1", "b/m-Q8_0.gguf", 1, "b/m-Q8_0.gguf", 1, QN_OK, NULL);
     expect("m-Q8_0.gguf=1 m-Q8_0-00001-of-00002.gguf=1", "Q8_0", 1, "m-Q8_0.gguf", 1, QN_OK, NULL);
     expect("m-Q8_0-00001-of-00002.gguf=1", "Q8_0", 1, NULL, 0, QN_E_UNSUPPORTED, "split");
+}
+
+/* The tower beside the model comes too: of the best type, and of these the one that is named alike. */
+static void test_towers(void **state)
+{
+    static const char types[] =
+        "m-Q8_0.gguf=8000 mmproj-Q8_0.gguf=1 mmproj-F32.gguf=4 mmproj-BF16.gguf=2 mmproj-F16.gguf=2";
+    static const char both[] =
+        "small-Q8_0.gguf=1 large-Q8_0.gguf=2 mmproj-small-f16.gguf=1 mmproj-large-f16.gguf=1";
+    expect(GGUFS, "", 64 * gb, "m-Q8_0.gguf", 2, QN_OK,
+           "; the vision tower mmproj-m.gguf (100 MB) comes with it");
+    expect(types, "Q8_0", 1, "m-Q8_0.gguf", 2, QN_OK, "the vision tower mmproj-F16.gguf");
+    expect("m-Q8_0.gguf=1 mmproj-F32.gguf=4 mmproj-BF16.gguf=2", "", 64 * gb, "m-Q8_0.gguf", 2, QN_OK,
+           "mmproj-BF16.gguf");
+    expect(both, "large-Q8_0.gguf", 1, "large-Q8_0.gguf", 2, QN_OK, "mmproj-large-f16.gguf");
+    expect("m-Q8_0.gguf=1 mmproj-a-f16.gguf=1 mmproj-b-f16.gguf=1", "", 64 * gb, "m-Q8_0.gguf", 1, QN_OK,
+           "2 vision towers are there, and none is taken");
+    expect("a/m-Q8_0.gguf=1 mmproj-F16.gguf=1", "", 64 * gb, "a/m-Q8_0.gguf", 1, QN_OK, NULL);
+    expect("config.json=1 model.safetensors=1 mmproj-F16.gguf=1", "", 64 * gb, "", 2, QN_OK, NULL);
+    qn_hub_files l = make(types);
+    qn_hub_choice c = {.no_tower = 1};
+    assert_int_equal(qn_hub_choose("x", &l, "", 64 * gb, &c), QN_OK);
+    assert_int_equal(c.files.n, 1);
+    qn_hub_choice_free(&c);
+    qn_hub_files_free(&l);
 }
 
 static void test_safetensors(void **state)
@@ -154,9 +179,10 @@ static void test_memory_runs_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_memory),   cmocka_unit_test(test_by_name),
-        cmocka_unit_test(test_safetensors), cmocka_unit_test(test_quants_in_names),
-        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_memory_runs_out),
+        cmocka_unit_test(test_by_memory),       cmocka_unit_test(test_by_name),
+        cmocka_unit_test(test_towers),          cmocka_unit_test(test_safetensors),
+        cmocka_unit_test(test_quants_in_names), cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_memory_runs_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

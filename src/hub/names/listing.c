@@ -109,7 +109,7 @@ static qn_status read_layer(const char *what, const json_t *layer, qn_hub_file *
     return QN_OK;
 }
 
-static qn_status read_layers(const char *what, const json_t *layers, qn_hub_file *out, int *has_more)
+static qn_status read_layers(const char *what, const json_t *layers, qn_hub_file *out, qn_hub_file *tower)
 {
     json_t *layer;
     size_t i;
@@ -124,7 +124,12 @@ static qn_status read_layers(const char *what, const json_t *layers, qn_hub_file
         if (strncmp(type, "application/vnd.ollama.image.tensor", 35) == 0)
             return qn_fail(QN_E_UNSUPPORTED, "%s: the model's tensors are separate files, not one GGUF",
                            what);
-        *has_more |= strcmp(type, "application/vnd.ollama.image.projector") == 0;
+        if (strcmp(type, "application/vnd.ollama.image.projector") == 0) {
+            if (tower->size)
+                return qn_fail(QN_E_UNSUPPORTED,
+                               "%s: the model has several projectors, which is not supported", what);
+            QN_TRY(read_layer(what, layer, tower));
+        }
         if (strcmp(type, "application/vnd.ollama.image.model") != 0) continue;
         if (n_models++)
             return qn_fail(QN_E_UNSUPPORTED, "%s: the model has several files, which is not supported", what);
@@ -134,17 +139,16 @@ static qn_status read_layers(const char *what, const json_t *layers, qn_hub_file
 }
 
 qn_status qn_hub_read_manifest(const char *what, const char *text, size_t n, const char *file_name,
-                               qn_hub_file *out, int *has_more)
+                               const char *tower_name, qn_hub_file *out, qn_hub_file *tower)
 {
     json_t *root;
-    qn_hub_file file = {.path = (char *)file_name};
-    int more = 0;
+    qn_hub_file file = {.path = (char *)file_name}, second = {.path = (char *)tower_name};
     QN_TRY(qn_json_parse(what, text, n, &root));
-    qn_status status = read_layers(what, json_object_get(root, "layers"), &file, &more);
+    qn_status status = read_layers(what, json_object_get(root, "layers"), &file, &second);
     json_decref(root);
     if (status != QN_OK) return status;
     *out = file;
-    *has_more = more;
+    *tower = second;
     return QN_OK;
 }
 

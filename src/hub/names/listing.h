@@ -35,9 +35,10 @@ qn_status qn_hub_read_revision(const char *what, const char *text, size_t n, cha
 /* [{"type": "file", "path": ..., "size": ..., "oid": ..., "lfs": {"oid": ..., "size": ...}}, ...]; appends the
  * files. A failure leaves those before it. */
 qn_status qn_hub_read_tree(const char *what, const char *text, size_t n, qn_hub_files *files);
-/* A manifest of Ollama: its one model layer, under the path file_name. *has_more: there is a projector too. */
+/* A manifest of Ollama: its one model layer, under the path file_name; and its projector, under the path tower_name, size 0: it
+ * has none. */
 qn_status qn_hub_read_manifest(const char *what, const char *text, size_t n, const char *file_name,
-                               qn_hub_file *out, int *has_more);
+                               const char *tower_name, qn_hub_file *out, qn_hub_file *tower);
 /* The sentence in {"error": ...} or Ollama's {"errors": [{"message": ...}]}; "" if there is none. */
 void qn_hub_read_refusal(const char *text, size_t n, char *out, size_t size);
 

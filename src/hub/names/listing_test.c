@@ -98,21 +98,24 @@ static void test_manifest(void **state)
         {MANIFEST("1"), QN_E_FORMAT},
         {MANIFEST(LAYER("model", "../x")), QN_E_FORMAT},
         {MANIFEST(LAYER("model", SHA256) "," LAYER("model", SHA256)), QN_E_UNSUPPORTED},
+        {MANIFEST(LAYER("projector", "x") "," LAYER("model", SHA256)), QN_E_FORMAT},
+        {MANIFEST(LAYER("projector", SHA256) "," LAYER("projector", SHA256)), QN_E_UNSUPPORTED},
         {MANIFEST(LAYER("model", SHA256) "," LAYER("adapter", SHA256)), QN_E_UNSUPPORTED},
         {MANIFEST(LAYER("tensor; name=x", SHA256)), QN_E_UNSUPPORTED},
     };
     qn_hub_file file = {.size = 99};
-    int has_more = 5;
+    qn_hub_file tower = {.size = 5};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(qn_hub_read_manifest("x", bad[i].text, strlen(bad[i].text), "f", &file, &has_more),
+        assert_int_equal(qn_hub_read_manifest("x", bad[i].text, strlen(bad[i].text), "f", "t", &file, &tower),
                          bad[i].status);
-        assert_true(file.size == 99 && has_more == 5);
+        assert_true(file.size == 99 && tower.size == 5);
     }
-    assert_int_equal(qn_hub_read_manifest("x", good, strlen(good), "f", &file, &has_more), QN_OK);
-    assert_true(file.size == 7 && file.sum == QN_SUM_SHA256 && !has_more);
+    assert_int_equal(qn_hub_read_manifest("x", good, strlen(good), "f", "t", &file, &tower), QN_OK);
+    assert_true(file.size == 7 && file.sum == QN_SUM_SHA256 && !tower.size);
     assert_string_equal(file.hex, SHA256);
-    assert_int_equal(qn_hub_read_manifest("x", two, strlen(two), "f", &file, &has_more), QN_OK);
-    assert_true(has_more);
+    assert_int_equal(qn_hub_read_manifest("x", two, strlen(two), "f", "t", &file, &tower), QN_OK);
+    assert_true(tower.size == 7);
+    assert_string_equal(tower.path, "t");
 }
 
 static void expect_refusal(const char *text, const char *want)

@@ -77,7 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char sha[QN_SUM_HEX_MAX], said[64];
     qn_hub_file file;
-    int has_more;
+    qn_hub_file tower;
     if (!size) return 0;
     char *text = qn_strndup((const char *)data + 1, size - 1);
     const size_t n = size - 1;
@@ -90,7 +90,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         read_tree(text, n);
         break;
     case 2:
-        if (qn_hub_read_manifest("x", text, n, "m.gguf", &file, &has_more) == QN_OK) check_file(&file);
+        if (qn_hub_read_manifest("x", text, n, "m.gguf", "mmproj.gguf", &file, &tower) == QN_OK)
+            check_file(&file);
         break;
     case 3:
         qn_hub_read_refusal(text, n, said, sizeof said);

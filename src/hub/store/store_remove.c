@@ -113,6 +113,16 @@ static qn_status add_blobs(qn_store_removal *r)
     return status;
 }
 
+/* Is the file meant? A vision tower goes by its own name, or with the last model beside it. */
+static int is_meant(const qn_hub_files *all, const char *path, const char *pick)
+{
+    if (!qn_hub_is_tower(path)) return qn_hub_pick_fits(path, pick);
+    if (strcmp(path, pick) == 0) return 1;
+    for (size_t i = 0; i < all->n; i++)
+        if (!qn_hub_is_tower(all->files[i].path) && !qn_hub_pick_fits(all->files[i].path, pick)) return 0;
+    return !qn_hub_is_tower(pick);
+}
+
 qn_status qn_store_plan_removal(const qn_hub_settings *s, const qn_hub_name *name, qn_store_removal *out)
 {
     qn_buf snapshot = {0};
@@ -129,7 +139,7 @@ qn_status qn_store_plan_removal(const qn_hub_settings *s, const qn_hub_name *nam
     if (status == QN_OK) status = qn_store_snapshot(out->folder.data, out->commit, NULL, &snapshot);
     if (status == QN_OK) status = qn_store_walk(snapshot.data, &files);
     for (size_t i = 0; i < files.n && status == QN_OK; i++)
-        if (out->is_whole || qn_hub_pick_fits(files.files[i].path, name->pick))
+        if (out->is_whole || is_meant(&files, files.files[i].path, name->pick))
             status = qn_hub_files_add(&out->links, &files.files[i]);
     if (status == QN_OK && !out->is_whole && !out->links.n)
         status = qn_fail(QN_E_NOT_FOUND, "%s: there is no file '%s'", snapshot.data, name->pick);
