@@ -30,6 +30,7 @@ FILES = {
     "qwen4_exp": ["--outtype", "f32"],
     "qwen3_5_vision": ["--outtype", "f32", "--no-mtp"],
     "qwen3_5_moe_vision": ["--outtype", "f32", "--no-mtp"],
+    "qwen2_vl": ["--outtype", "f32"],
     "qwen2_5_vl": ["--outtype", "f32"],
     "qwen3_vl": ["--outtype", "f32"],
     "qwen3_vl_moe": ["--outtype", "f32"],
@@ -46,8 +47,9 @@ FILES = {
 
 
 # Models whose vision towers the converter knows, and can make of files so small.
-TOWERS = ["qwen3_vl", "qwen3_vl_moe", "qwen2_5_vl", "qwen3_5_vision", "qwen3_5_moe_vision", "gemma3_vision", "mistral3",
-          "smolvlm", "internvl", "lfm2_vl", "llama4", "gemma4_vision", "gemma4_unified", "muse_glimmer"]
+TOWERS = ["qwen2_vl", "qwen3_vl", "qwen3_vl_moe", "qwen2_5_vl", "qwen3_5_vision", "qwen3_5_moe_vision", "gemma3_vision",
+          "mistral3", "smolvlm", "internvl", "lfm2_vl", "llama4", "gemma4_vision", "gemma4_unified", "muse_glimmer",
+          "glm5_next", "qwen4_exp"]
 
 
 def link_published(model, folder):
@@ -55,6 +57,11 @@ def link_published(model, folder):
     for name in os.listdir(model):
         own = "config.hub.json" if name == "config.json" and "config.hub.json" in os.listdir(model) else name
         os.symlink(os.path.abspath(os.path.join(model, own)), os.path.join(folder, name))
+
+
+def model_of(fixtures, kind):
+    model = os.path.join(fixtures, "families2", kind)
+    return model if os.path.isdir(model) else os.path.join(fixtures, "models", kind)
 
 
 def convert(tool, llama_cpp, model, path, options):
@@ -69,7 +76,7 @@ def convert(tool, llama_cpp, model, path, options):
 
 
 def make_towers(tool, llama_cpp, fixtures, out, kind):
-    model, folder = os.path.join(fixtures, "families2", kind), os.path.join(out, "gguf", "towers", kind)
+    model, folder = model_of(fixtures, kind), os.path.join(out, "gguf", "towers", kind)
     os.makedirs(folder, exist_ok=True)
     for name, target in ((f"{kind}.gguf", os.path.join(out, "gguf", f"{kind}.gguf")),
                          ("preprocessor_config.json", os.path.join(model, "preprocessor_config.json"))):
@@ -92,10 +99,7 @@ def main():
     tool = os.path.join(os.path.dirname(os.path.abspath(__file__)), "gguf_golden.py")
     for kind, options in FILES.items():
         path = os.path.join(out, "gguf", f"{kind}.gguf")
-        model = os.path.join(fixtures, "families2", kind)
-        if not os.path.isdir(model):
-            model = os.path.join(fixtures, "models", kind)
-        convert(tool, llama_cpp, model, path, options)
+        convert(tool, llama_cpp, model_of(fixtures, kind), path, options)
     for kind in TOWERS:
         make_towers(tool, llama_cpp, fixtures, out, kind)
 

@@ -224,6 +224,12 @@ static qn_status number_from(const maker *m, const qn_projector_value *v, double
         if (merge == 0) merge = 2;
         *out = fmin(v->value * patch * merge * patch * merge, 1 << 26);
         return QN_OK;
+    case QN_PROJECTOR_UNITS:
+        QN_TRY(number_of(m, "patch_size", &patch));
+        QN_TRY(number_of(m, "spatial_merge_size", &merge));
+        QN_TRY(number_of(m, v->from, &n));
+        if (patch > 0 && merge > 0) *out = floor(n / (patch * merge * patch * merge));
+        return QN_OK;
     case QN_PROJECTOR_SHRUNK:
         QN_TRY(number_of(m, "patch_size", &patch));
         QN_TRY(number_of(m, "image_size", &image));

@@ -17,6 +17,7 @@ typedef enum {
     QN_PROJECTOR_PERIOD,  /* the numbers of each n-th layer, n the key's number */
     QN_PROJECTOR_FLAGGED, /* the numbers of layers for which the key, a list, is true; without the key none */
     QN_PROJECTOR_TOKENS,  /* pixels of as many tokens as value says */
+    QN_PROJECTOR_UNITS,   /* tokens of as many pixels as the key says */
     QN_PROJECTOR_SHRUNK, /* tokens of a view whose patches become one by n x n, n the key's number, else value */
     QN_PROJECTOR_ROWS,    /* first dimension of the tensor */
     QN_PROJECTOR_COLUMNS, /* second */
