@@ -634,6 +634,50 @@ static void without_index(void **state)
     qn_test_remove(folder);
 }
 
+/* A layer for drafts behind the others, in every list too: it is left out. */
+static void with_drafts(void **state)
+{
+    static const written kinds[] = {{"qwen3_next", "qwen3next", 0}, {"glm5_next", "glm5-next", 0}};
+    static float some[64 * 128];
+    const uint8_t recurs[5] = {1, 1, 1, 0, 0};
+    const int32_t heads[5] = {0, 0, 0, 1, 1};
+    const float limits[5] = {1.5f, 1.5f, 1.5f, 1.5f, 1.5f};
+    const char *folder = qn_test_scratch();
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        static writing w;
+        qn_safetensors *st;
+        char path[128];
+        fill(&w, &kinds[i]);
+        const int64_t h = w.c->hidden_size;
+        set(&w, "block_count", 5);
+        set(&w, "nextn_predict_layers", 1);
+        qn_test_gguf_tensor_add(w.f, "blk.4.nextn.eh_proj.weight", QN_DTYPE_F32, h, 2 * h, some);
+        qn_test_gguf_tensor_add(w.f, "blk.4.attn_norm.weight", QN_DTYPE_F32, 0, h, some);
+        if (i == 0)
+            qn_test_gguf_set_array(w.f, key_of(&w, "attention.recurrent_layers"), QN_GGUF_BOOL, 5, recurs, 5);
+        if (i == 1) {
+            qn_test_gguf_set_array(w.f, key_of(&w, "attention.head_count_kv"), QN_GGUF_I32, 5, heads,
+                                   sizeof heads);
+            qn_test_gguf_set_array(w.f, key_of(&w, "swiglu_clamp_exp"), QN_GGUF_F32, 5, limits,
+                                   sizeof limits);
+            qn_test_gguf_set_array(w.f, key_of(&w, "swiglu_clamp_shexp"), QN_GGUF_F32, 5, limits,
+                                   sizeof limits);
+        }
+        qn_test_gguf_place(w.f);
+        const char *file = qn_test_gguf_write(w.f, folder, "made.gguf");
+        snprintf(path, sizeof path, "models/%s/expected.safetensors", kinds[i].kind);
+        qn_test_ok(qn_safetensors_open(qn_test_need_fixture(path), &st));
+        qn_engine *e = qn_test_engine(file, NULL, (qn_engine_options){.precision = QN_PRECISION_EXACT});
+        assert_int_equal(qn_engine_config(e)->num_hidden_layers, 4);
+        assert_true(qn_golden_logits(e, st, 1, NULL) <= qn_golden_tolerance(kinds[i].kind));
+        qn_engine_close(e);
+        qn_safetensors_close(st);
+        empty(&w);
+    }
+    qn_test_remove(folder);
+}
+
 int main(void)
 {
     static written kinds[] = {{"lfm2", "lfm2", 0},
@@ -648,9 +692,10 @@ int main(void)
                               {"qwen3_next", "qwen3next", 0},
                               {"qwen3_next", "qwen3next", 1}};
     enum { N = sizeof kinds / sizeof *kinds };
-    static struct CMUnitTest tests[N + 3] = {[N] = {"refuses", refuses, NULL, NULL, NULL},
+    static struct CMUnitTest tests[N + 4] = {[N] = {"refuses", refuses, NULL, NULL, NULL},
                                              [N + 1] = {"adapters fit", adapters_fit, NULL, NULL, NULL},
-                                             [N + 2] = {"without index", without_index, NULL, NULL, NULL}};
+                                             [N + 2] = {"without index", without_index, NULL, NULL, NULL},
+                                             [N + 3] = {"with drafts", with_drafts, NULL, NULL, NULL}};
     for (int i = 0; i < N; i++) tests[i] = (struct CMUnitTest){kinds[i].kind, golden, NULL, NULL, &kinds[i]};
-    return _cmocka_run_group_tests("recurrent gguf", tests, N + 3, NULL, NULL);
+    return _cmocka_run_group_tests("recurrent gguf", tests, N + 4, NULL, NULL);
 }
