@@ -87,6 +87,18 @@ static const char *numbers_differ(const qn_model_config *a, const qn_model_confi
     return NULL;
 }
 
+static const char *latents_differ(const qn_model_config *a, const qn_model_config *b)
+{
+    const qn_latent_config *l = &a->latent, *m = &b->latent;
+    if (l->q_lora_rank != m->q_lora_rank) return "q_lora_rank";
+    if (l->kv_lora_rank != m->kv_lora_rank) return "kv_lora_rank";
+    if (l->qk_nope_head_dim != m->qk_nope_head_dim || l->qk_rope_head_dim != m->qk_rope_head_dim)
+        return "qk_nope_head_dim";
+    if (l->v_head_dim != m->v_head_dim) return "v_head_dim";
+    if (l->norm_eps != m->norm_eps) return "the epsilon of latents' norms";
+    return l->kv_lora_rank && a->rope_interleaved != b->rope_interleaved ? "rope_interleave" : NULL;
+}
+
 static const char *mixers_differ(const qn_model_config *a, const qn_model_config *b)
 {
     const qn_delta_config *d = &a->delta, *e = &b->delta;
@@ -144,6 +156,7 @@ const char *qn_export_difference(const qn_model_config *a, const qn_model_config
 {
     const char *what = sizes_differ(a, b);
     if (!what) what = numbers_differ(a, b);
+    if (!what) what = latents_differ(a, b);
     if (!what) what = mixers_differ(a, b);
     if (!what) what = experts_differ(&a->experts, &b->experts);
     for (int64_t i = 0; i < a->num_hidden_layers && !what; i++) {

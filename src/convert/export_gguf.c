@@ -220,8 +220,9 @@ static qn_status plan_role(exporting *x, qn_weight_role role, int64_t layer)
     if (source == QN_WEIGHT_ROLE_COUNT) return QN_OK; /* other roles take its rows */
     const qn_tensor_view *v = qn_weights_get(x->model->weights, source, layer);
     if (!v || (role == QN_WEIGHT_LM_HEAD && qn_weights_tied(x->model->weights))) return QN_OK;
-    if (v->matrix_bytes)
-        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s cannot be written in GGUF", v->file, v->name);
+    if (v->matrix_bytes && qn_rewrite_target(&x->plan, role, layer))
+        return qn_fail(QN_E_UNSUPPORTED, "%s: tensor %s cannot be written in GGUF with an adapter", v->file,
+                       v->name);
     QN_TRY(name_role(x, v, role, layer, &found));
     if (found.roles[0] != role) return QN_OK; /* with the first of those that share it */
     found.n_dims = qn_weight_gguf_shape(&x->target, layer, role, found.shape);
@@ -354,6 +355,26 @@ static const qn_tensor_view *source_of(const exporting *x, const item *t, int k)
     return qn_weights_get(x->model->weights, qn_export_source(&x->target, t->roles[k]), t->layer);
 }
 
+/* Each head's matrix, which may lie apart and transposed. */
+static qn_status write_heads(const qn_tensor_view *v, qn_row_writer *to)
+{
+    const int64_t n_rows = v->shape[1], n_cols = v->shape[2], n = n_rows * n_cols;
+    float *stored = qn_alloc_array((size_t)n, 2 * sizeof *stored), *rows = stored ? stored + n : NULL;
+    if (!stored) return QN_E_NOMEM;
+    qn_status status = QN_OK;
+    for (int64_t h = 0; h < v->shape[0] && status == QN_OK; h++) {
+        qn_tensor_view one = *v;
+        one.data = (const char *)v->data + (size_t)h * v->matrix_bytes;
+        one.n_elements = n;
+        status = qn_view_floats(&one, 0, n, stored);
+        for (int64_t i = 0; i < n && status == QN_OK; i++)
+            rows[i] = stored[v->transposed ? i % n_cols * n_rows + i / n_cols : i];
+        if (status == QN_OK) status = qn_row_writer_put(to, rows, n_rows);
+    }
+    qn_free(stored);
+    return status;
+}
+
 static qn_status write_item(exporting *x, qn_gguf_writer *w, int64_t i)
 {
     const item *t = &x->items[i];
@@ -377,7 +398,9 @@ static qn_status write_item(exporting *x, qn_gguf_writer *w, int64_t i)
         status = qn_row_writer_put(&to, t->factors, 1);
     else if (v->n_dims < 2)
         status = write_vector(x, t, v, &to);
-    for (int k = 0; k < t->n_roles && v->n_dims > 1 && status == QN_OK; k++) {
+    else if (v->matrix_bytes)
+        status = write_heads(v, &to);
+    for (int k = 0; k < t->n_roles && v->n_dims > 1 && !v->matrix_bytes && status == QN_OK; k++) {
         const qn_tensor_view *part = source_of(x, t, k);
         const int64_t n_rows = t->n_roles > 1 ? part->n_elements / to.n_cols : n_elements / to.n_cols;
         status = write_matrix(x, part, t->roles[k], t->layer, n_rows, &to);
@@ -435,13 +458,16 @@ static qn_status find_target(exporting *x)
     if (c->encoder.both_ways)
         return qn_fail(QN_E_UNSUPPORTED, "%s: a %s is an encoder, which is not written as GGUF",
                        qn_source_path(x->model->source), c->architecture);
-    const int is_written = c->family->recurrent != QN_MIXER_CHANNEL_DELTA && !c->family->many_multipliers &&
-                           c->hyper.kind == QN_HYPER_NONE;
+    const int is_written = !c->family->many_multipliers && c->hyper.kind == QN_HYPER_NONE;
     for (int64_t i = 0; i < c->num_hidden_layers; i++)
         if (qn_layer_recurs(&c->layers[i]) && !is_written)
             return qn_fail(QN_E_UNSUPPORTED,
                            "%s: layers of a %s recur (layer %lld does), which is not written as GGUF",
                            qn_source_path(x->model->source), c->architecture, (long long)i);
+    /* Readers differ in how they stretch positions then. */
+    if (c->latent.kv_lora_rank && c->query_scale_beta != 0)
+        return qn_fail(QN_E_UNSUPPORTED, "%s: a %s scales queries over latents, which is not written as GGUF",
+                       qn_source_path(x->model->source), c->architecture);
     x->target = *c;
     x->target.family = qn_family_by_gguf(name, strlen(name), NULL);
     if (c->experts.num_experts) x->target.family = qn_family_with_experts(x->target.family, c->experts.score);

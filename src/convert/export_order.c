@@ -9,7 +9,8 @@
 void qn_export_forms(qn_model_config *target)
 {
     qn_delta_config *d = &target->delta;
-    target->rope_interleaved = target->family->gguf_rope_interleaved || target->family->rope_interleaved;
+    if (!target->family->latent)
+        target->rope_interleaved = target->family->gguf_rope_interleaved || target->family->rope_interleaved;
     target->norm_offset = target->final_norm_offset = 0;
     target->rates_given = 1;
     d->z_apart = d->by_head;

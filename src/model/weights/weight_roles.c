@@ -498,7 +498,12 @@ int qn_weight_gguf_shape(const qn_model_config *c, int64_t layer, qn_weight_role
                          int64_t shape[QN_WEIGHT_DIMS_MAX])
 {
     int n_dims = qn_weight_shape(c, layer, role, shape);
-    if (qn_weight_taps(c, layer, role)) { /* [channels, 1, kernel] */
+    const int by_channel = c->layers[layer].mixer == QN_MIXER_CHANNEL_DELTA;
+    if (by_channel && qn_weight_taps(c, layer, role)) return n_dims; /* [channels, 1, kernel] */
+    if (by_channel && role == QN_WEIGHT_DELTA_A_LOG) {
+        shape[1] = 1;
+        n_dims = 2;
+    } else if (qn_weight_taps(c, layer, role)) {
         shape[1] = shape[2];
         n_dims = 2;
     } else if (role == QN_WEIGHT_SSM_NORM && c->state_space.mamba_n_groups) {

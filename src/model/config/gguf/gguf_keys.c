@@ -388,8 +388,16 @@ static int ssm(const qn_model_config *c, int64_t of_space, int64_t of_net, doubl
     return give_unless(c->family->recurrent != QN_MIXER_DELTA, (double)of_net, out);
 }
 
+static int kda_head(const qn_model_config *c, int64_t layer, double *out)
+{
+    return give_unless(c->family->recurrent != QN_MIXER_CHANNEL_DELTA, (double)c->delta.linear_key_head_dim,
+                       out);
+}
+
 static int ssm_kernel(const qn_model_config *c, int64_t layer, double *out)
 {
+    if (c->family->recurrent == QN_MIXER_CHANNEL_DELTA)
+        return give((double)c->delta.linear_conv_kernel_dim, out);
     return ssm(c, c->state_space.mamba_d_conv, c->delta.linear_conv_kernel_dim, out);
 }
 
@@ -461,7 +469,7 @@ const qn_gguf_key qn_gguf_keys[] = {
     {"attention.recurrent_layers", "recurrent_layers", QN_GGUF_KEY_FLAGS, recurs},
     {"full_attention_interval", "full_attention_interval", QN_GGUF_KEY_INTEGER, NULL},
     {"shortconv.l_cache", "conv_L_cache", QN_GGUF_KEY_INTEGER, short_conv},
-    {"kda.head_dim", "linear_head_dim", QN_GGUF_KEY_INTEGER, NULL},
+    {"kda.head_dim", "linear_head_dim", QN_GGUF_KEY_INTEGER, kda_head},
     /* One key for state spaces and for delta nets. */
     {"ssm.conv_kernel", "mamba_d_conv", QN_GGUF_KEY_INTEGER, ssm_kernel},
     {"ssm.conv_kernel", "linear_conv_kernel_dim", QN_GGUF_KEY_INTEGER, NULL},
