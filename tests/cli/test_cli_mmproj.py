@@ -56,6 +56,11 @@ def test_beside(pair, picture, golden):
     see(folder, picture, golden)
 
 
+def test_doctor(pair):
+    out = call("doctor", pair[1]).stdout.decode()
+    assert "pictures are seen by the vision tower" in out and "mmproj-model-F16.gguf" in out
+
+
 def test_named(picture, golden, tmp_path):
     model, tower = write_text(str(tmp_path / "t.gguf")), str(tmp_path / "elsewhere" / "tower.gguf")
     os.mkdir(tmp_path / "elsewhere")

@@ -222,7 +222,8 @@ static qn_status print_result(const fuse_options *o, const qn_fuse_result *r, co
     QN_TRY(print_made(path, &b));
     if (!c) return QN_OK;
     if (c->loses_images)
-        qn_out_note("the tower for pictures is not in the GGUF file: the fused model takes none");
+        qn_out_note("the tower for pictures is not in the GGUF file: the fused model takes none, unless its "
+                    "mmproj file lies beside it");
     qn_buf_printf(
         &b, "compared with the model%s over %lld tokens: KL %.2g nats, the same best token for %lld",
         o->adapters.n ? " with the adapter" : "", (long long)c->n_tokens, c->kl, (long long)c->n_same);

@@ -563,6 +563,8 @@ void qn_doctor_compute(qn_doctor *d)
     int64_t n_failed = d->n_found[QN_FOUND_FAILURE];
     if (status == QN_OK) {
         say_notes(d, info.notes);
+        if (info.mmproj && *info.mmproj)
+            qn_doctor_say(d, QN_FOUND_OK, NULL, "pictures are seen by the vision tower %s", info.mmproj);
         status = check_logits(d, model, text);
     }
     if (status == QN_OK && d->n_found[QN_FOUND_FAILURE] == n_failed) status = generate(d, model, text);
