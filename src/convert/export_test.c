@@ -261,6 +261,29 @@ static void same_text(void **state)
     qn_test_remove(scratch);
 }
 
+/* llama.cpp takes its sizes of these keys, which follow from others here. */
+static void sizes_of_latents(void **state)
+{
+    static const struct {
+        const char *key;
+        int64_t value;
+    } rows[] = {{"kimi-linear.attention.key_length", 32},
+                {"kimi-linear.attention.key_length_mla", 24},
+                {"kimi-linear.attention.value_length_mla", 20},
+                {"kimi-linear.kda.head_dim", 16}};
+    const char *scratch = qn_test_scratch(), *out = qn_test_path(scratch, "m.gguf");
+    qn_gguf *g;
+    qn_test_ok(qn_model_fuse(qn_test_need_fixture("models/kimi_linear"), NULL, out, NULL, NULL));
+    qn_test_ok(qn_gguf_open(out, &g));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t value = 0;
+        qn_test_ok(qn_gguf_get_i64(g, rows[i].key, 1, 1 << 20, &value));
+        assert_int_equal(value, rows[i].value);
+    }
+    qn_gguf_close(g);
+    qn_test_remove(scratch);
+}
+
 /* ---- refusals and failures ----------------------------------------------------------------------------- */
 
 static void refuses(void **state)
@@ -338,9 +361,9 @@ static void out_of_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_logits), cmocka_unit_test(other_types),
-                                       cmocka_unit_test(of_mlx),      cmocka_unit_test(blends_of_yarn),
-                                       cmocka_unit_test(same_text),   cmocka_unit_test(refuses),
-                                       cmocka_unit_test(disk_full),   cmocka_unit_test(out_of_memory)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_logits),      cmocka_unit_test(other_types), cmocka_unit_test(of_mlx),
+        cmocka_unit_test(blends_of_yarn),   cmocka_unit_test(same_text),   cmocka_unit_test(refuses),
+        cmocka_unit_test(sizes_of_latents), cmocka_unit_test(disk_full),   cmocka_unit_test(out_of_memory)};
     return cmocka_run_group_tests_name("export", tests, NULL, NULL);
 }

@@ -143,6 +143,8 @@ static const qn_layer_config *layer_of(const qn_model_config *c, qn_layer_kind k
 
 static int head_size(const qn_model_config *c, int64_t layer, double *out)
 {
+    const qn_latent_config *latent = &c->latent;
+    if (latent->kv_lora_rank) return give((double)(latent->kv_lora_rank + latent->qk_rope_head_dim), out);
     const qn_layer_config *full = layer_of(c, QN_LAYER_FULL);
     return give((double)(full ? full->head_dim : c->head_dim), out);
 }
