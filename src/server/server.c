@@ -85,7 +85,7 @@ static void load_model(qn_job *job)
     l->status = o->open(o->user, &l->model);
     if (l->status == QN_OK) l->status = qn_model_get_info(l->model, &l->info);
     if (l->status == QN_OK && l->info.has_chat_template)
-        l->status = qn_conversation_find_traits(l->model, &l->traits);
+        l->status = qn_conversation_find_traits(l->model, &l->info, &l->traits);
     if (l->status != QN_OK) snprintf(l->why, sizeof l->why, "%s", qn_last_error());
 }
 

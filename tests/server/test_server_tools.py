@@ -226,6 +226,25 @@ def test_ids_that_mistral_takes(tmp_path):
 
 # ---- text that was held back ----
 
+def test_calls_that_the_template_does_not_show(tmp_path):
+    """The loop goes on with LFM2's template, which shows no calls: they go into the answer's text as the model writes them."""
+    s = say(str(tmp_path), FORMS["lfm2"][1], "{#- <|tool_call_start|> -#}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
+                                             "{% endfor %} Say it:")
+    try:
+        choice = ask(s, messages=HELLO, tools=TOOLS)["choices"][0]["message"]
+        assert len(choice["tool_calls"]) == 2
+        results = [{"role": "tool", "tool_call_id": c["id"], "content": "sunny"} for c in choice["tool_calls"]]
+        talk = {"messages": HELLO + [choice] + results, "tools": TOOLS}
+        status, _, body = s.post("/apply-template", talk)
+        assert status == 200
+        assert ("<assistant>I look.\n<|tool_call_start|>[get_weather(city=\"Zurich\", days=3), get_time(city=\"Rome\")]"
+                "<|tool_call_end|><tool>sunny<tool>sunny") in body["prompt"]
+        warnings = ask(s, messages=talk["messages"], tools=TOOLS)["warnings"]
+        assert any("shows no tool calls" in w["message"] for w in warnings)
+    finally:
+        assert s.stop() == 0
+
+
 @pytest.mark.parametrize("stop, text", [
     (["corn. And"], "It grinds corn."), (["corn. And", "It grind"], ""), (["ds corn.\n\n"], "It grinds corn."),
     (["corn"], "It grinds "), (["Itch", "grinds corn?"], "It grinds corn.")])

@@ -28,12 +28,16 @@ static qn_status render(void *user, const json_t *messages, int continue_final, 
     return status;
 }
 
-qn_status qn_conversation_find_traits(const qn_model *model, qn_chat_traits *out)
+qn_status qn_conversation_find_traits(const qn_model *model, const qn_model_info *info, qn_chat_traits *out)
 {
+    /* mlx_lm renders in Python, which knows no bytes but those of texts. */
+    const int is_native = info->backend && strcmp(info->backend, "native") == 0;
+    const qn_answer_format format =
+        is_native ? qn_answer_format_find(info->call_format, NULL) : (qn_answer_format){0};
     rendering plain = {.model = model}, with_tools = {.model = model};
     const qn_chat_renderer renderers[2] = {{render, &plain}, {render, &with_tools}};
     QN_TRY(qn_json_parse("tools", qn_chat_probe_tools, strlen(qn_chat_probe_tools), &with_tools.tools));
-    const qn_status status = qn_chat_traits_find(&renderers[0], &renderers[1], out);
+    const qn_status status = qn_chat_traits_find(&renderers[0], &renderers[1], format, out);
     json_decref(with_tools.tools);
     return status;
 }

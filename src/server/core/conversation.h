@@ -15,7 +15,7 @@ typedef struct {
 } qn_chat_prompt;
 
 /* What the chat template of a model takes, found by rendering a few short chats. QN_E_NOMEM only. */
-qn_status qn_conversation_find_traits(const qn_model *model, qn_chat_traits *out);
+qn_status qn_conversation_find_traits(const qn_model *model, const qn_model_info *info, qn_chat_traits *out);
 /* Makes a prompt of r->chat in *out, which must be zeroed: of the messages that are there now, which must not
  * be changed while it is used; what was changed is added to the request's warnings. Returns
  * 0, or the HTTP status of a refusal. */

@@ -7,6 +7,7 @@
 #include "base/json/json.h"
 #include "base/json/json_value.h"
 #include "base/mem.h"
+#include "text/tools/tool_writer.h"
 
 /* Arguments stand in a conversation, which must not become too deep for the reader of JSON. */
 enum { ARGUMENTS_DEPTH_MAX = QN_JSON_DEPTH_MAX - 16 };
@@ -407,6 +408,45 @@ qn_status qn_chat_draft_make(const json_t *given, const qn_chat_changes *c, qn_c
     if (c->steps & (QN_CHAT_JOIN_SYSTEM | QN_CHAT_SYSTEM_TO_USER))
         QN_TRY(change_system(out, (c->steps & QN_CHAT_SYSTEM_TO_USER) != 0));
     return c->steps & QN_CHAT_JOIN_NEIGHBOURS ? join_neighbours(out) : QN_OK;
+}
+
+/* A content of parts gets one part more. message is ours. */
+static qn_status append_text(json_t *message, const qn_buf *text)
+{
+    json_t *content = json_object_get(message, "content");
+    if (!json_is_array(content)) return put_buf(message, "content", text);
+    json_t *parts = json_copy(content), *own = json_stringn_nocheck(text->data, text->length);
+    json_t *part = own ? json_pack("{s:s, s:o}", "type", "text", "text", own) : NULL;
+    const int failed =
+        !parts || !part || json_array_append(parts, part) || json_object_set(message, "content", parts);
+    json_decref(part);
+    json_decref(parts);
+    return failed ? fail_memory() : QN_OK;
+}
+
+static qn_status write_calls(qn_chat_draft *d, size_t i, const qn_call_format *format)
+{
+    json_t *message = NULL;
+    QN_TRY(own_message(d, i, &message));
+    const json_t *content = json_object_get(message, "content");
+    qn_buf text = {0};
+    if (json_string_length(content)) {
+        qn_buf_append(&text, json_string_value(content), json_string_length(content));
+        qn_buf_putc(&text, '\n');
+    }
+    const int is_written = qn_tool_writer_put(format, json_object_get(message, "tool_calls"), &text);
+    qn_status status = text.status;
+    if (status == QN_OK && is_written) status = append_text(message, &text);
+    if (status == QN_OK && is_written) json_object_del(message, "tool_calls");
+    qn_buf_free(&text);
+    return status;
+}
+
+qn_status qn_chat_draft_finish(qn_chat_draft *d, const qn_chat_changes *c)
+{
+    for (size_t i = 0; (c->steps & QN_CHAT_WRITE_CALLS) && i < json_array_size(d->messages); i++)
+        if (count_calls(json_array_get(d->messages, i))) QN_TRY(write_calls(d, i, c->calls));
+    return QN_OK;
 }
 
 void qn_chat_draft_free(qn_chat_draft *d)

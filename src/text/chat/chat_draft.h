@@ -11,21 +11,24 @@
 
 #include "base/buf.h"
 #include "text/tools/call_ids.h"
+#include "text/tools/tool_calls.h"
 
 /* Changes; they are made in this order. */
 enum {
-    QN_CHAT_MAP_IDS = 1,         /* ids of calls become ids of `ids`; calls without one get one */
-    QN_CHAT_EMPTY_ARGUMENTS = 2, /* arguments that are no JSON object become {} */
-    QN_CHAT_SPLIT_CALLS = 4,     /* a message with several calls becomes one for each, with its result */
-    QN_CHAT_JOIN_SYSTEM = 8,     /* system messages become one, at the beginning */
-    QN_CHAT_SYSTEM_TO_USER = 16, /* their text goes in front of the first user message */
-    QN_CHAT_JOIN_NEIGHBOURS = 32 /* neighbours of the same role become one message, but for results */
+    QN_CHAT_MAP_IDS = 1,          /* ids of calls become ids of `ids`; calls without one get one */
+    QN_CHAT_EMPTY_ARGUMENTS = 2,  /* arguments that are no JSON object become {} */
+    QN_CHAT_SPLIT_CALLS = 4,      /* a message with several calls becomes one for each, with its result */
+    QN_CHAT_JOIN_SYSTEM = 8,      /* system messages become one, at the beginning */
+    QN_CHAT_SYSTEM_TO_USER = 16,  /* their text goes in front of the first user message */
+    QN_CHAT_JOIN_NEIGHBOURS = 32, /* neighbours of the same role become one message, but for results */
+    QN_CHAT_WRITE_CALLS = 64      /* calls become text of their message, as the model writes them */
 };
 
 typedef struct {
     unsigned steps; /* QN_CHAT_MAP_IDS... */
     qn_call_id_form ids;
-    int text_arguments; /* arguments go to the template as text, else as objects */
+    const qn_call_format *calls; /* how WRITE_CALLS writes them */
+    int text_arguments;          /* arguments go to the template as text, else as objects */
 } qn_chat_changes;
 
 /* Where a message was in what was given; of one that was joined: where its first part was. */
@@ -39,8 +42,12 @@ typedef struct {
     qn_chat_origin *origins; /* of each */
 } qn_chat_draft;
 
-/* given: an array of objects. The caller calls qn_chat_draft_free, also after a failure (QN_E_NOMEM). */
+/* given: an array of objects. Makes all changes but WRITE_CALLS. The caller calls qn_chat_draft_free, also after a failure
+ * (QN_E_NOMEM). */
 qn_status qn_chat_draft_make(const json_t *given, const qn_chat_changes *changes, qn_chat_draft *out);
+/* WRITE_CALLS, if it is among the changes: behind the marks, which arguments get too. A message whose calls cannot be written
+ * keeps them. Its contents are then for qn_template_render alone, as tool_writer.h says. */
+qn_status qn_chat_draft_finish(qn_chat_draft *d, const qn_chat_changes *changes);
 void qn_chat_draft_free(qn_chat_draft *d);
 
 /* Does the call have arguments that are no JSON object? Absent and empty ones are {}. *is_bad untouched on

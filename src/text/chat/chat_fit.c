@@ -5,6 +5,7 @@
 
 #include "base/json/json.h"
 #include "text/chat/chat_draft.h"
+#include "text/tools/tool_writer.h"
 
 static const char *role_of(const json_t *message)
 {
@@ -63,32 +64,37 @@ int qn_chat_fit_is_needed(const json_t *messages, const qn_chat_traits *traits, 
 
 /* ---- changes ------------------------------------------------------------------------------------------- */
 
-static int has_calls(const shape *s)
+static int has_calls(const shape *s, const qn_chat_traits *t)
 {
     return s->has_calls;
 }
 
-static int has_bad_arguments(const shape *s)
+static int has_writable_calls(const shape *s, const qn_chat_traits *t)
+{
+    return s->has_calls && t->calls;
+}
+
+static int has_bad_arguments(const shape *s, const qn_chat_traits *t)
 {
     return s->n_bad_arguments > 0;
 }
 
-static int has_parallel_calls(const shape *s)
+static int has_parallel_calls(const shape *s, const qn_chat_traits *t)
 {
     return s->has_parallel_calls;
 }
 
-static int has_late_system(const shape *s)
+static int has_late_system(const shape *s, const qn_chat_traits *t)
 {
     return s->has_late_system;
 }
 
-static int has_system(const shape *s)
+static int has_system(const shape *s, const qn_chat_traits *t)
 {
     return s->n_system > 0;
 }
 
-static int has_neighbours(const shape *s)
+static int has_neighbours(const shape *s, const qn_chat_traits *t)
 {
     return s->has_neighbours;
 }
@@ -97,7 +103,7 @@ static int has_neighbours(const shape *s)
  * left out again. */
 static const struct {
     unsigned step;
-    int (*can_help)(const shape *s);
+    int (*can_help)(const shape *s, const qn_chat_traits *t);
     const char *note; /* of the param "messages"; NULL: there is one for each call */
 } changes[] = {
     {QN_CHAT_MAP_IDS, has_calls,
@@ -106,6 +112,9 @@ static const struct {
     {QN_CHAT_SPLIT_CALLS, has_parallel_calls,
      "parallel calls were put one after the other, each with its result: the model's chat template takes one "
      "call per message"},
+    {QN_CHAT_WRITE_CALLS, has_writable_calls,
+     "the tool calls were written into the text of the answers, as the model writes them: the model's chat "
+     "template shows no tool calls"},
     {QN_CHAT_JOIN_SYSTEM, has_late_system,
      "the system messages were joined into one at the beginning: the model's chat template does not take "
      "them where they are"},
@@ -144,7 +153,7 @@ typedef struct {
 
 static qn_chat_changes changes_of(const fitting *f, unsigned steps)
 {
-    return (qn_chat_changes){steps, f->traits->ids, f->traits->text_arguments};
+    return (qn_chat_changes){steps, f->traits->ids, f->traits->calls, f->traits->text_arguments};
 }
 
 static int has_shown_call(const qn_chat_marks *m, size_t i)
@@ -170,6 +179,7 @@ static qn_status try(const fitting *f, unsigned steps, qn_chat_marks *marks, out
     *marks = (qn_chat_marks){0};
     qn_status status = qn_chat_draft_make(f->messages, &c, &draft);
     if (status == QN_OK) status = qn_chat_draft_mark(&draft, marks);
+    if (status == QN_OK) status = qn_chat_draft_finish(&draft, &c);
     if (status == QN_OK) {
         status = f->renderer->render(f->renderer->user, draft.messages, f->continue_final, &text);
         if (status == QN_OK) status = text.status;
@@ -233,6 +243,7 @@ static qn_status take(const fitting *f, unsigned steps, const qn_chat_marks *mar
         if (!marks->marks[i].is_shown) note(out, is_left_out, marks->marks[i].message, "content", -1);
     QN_TRY(note_bad_arguments(f, steps, out));
     qn_status status = qn_chat_draft_make(f->messages, &c, &draft);
+    if (status == QN_OK) status = qn_chat_draft_finish(&draft, &c);
     if (status == QN_OK) out->messages = json_incref(draft.messages);
     qn_chat_draft_free(&draft);
     return status;
@@ -317,7 +328,7 @@ static qn_status find_steps(const fitting *f, unsigned *steps, qn_chat_marks *ma
     last = first;
     size_t n = 0;
     for (; n < N_CHANGES && !last.fits; n++) {
-        if (!changes[n].can_help(&f->shape)) continue;
+        if (!changes[n].can_help(&f->shape, f->traits)) continue;
         *steps |= changes[n].step;
         qn_chat_marks_free(marks);
         QN_TRY(try(f, *steps, marks, &last));
@@ -380,7 +391,7 @@ static qn_status probe(const qn_chat_renderer *renderer, const qn_chat_traits *t
 }
 
 qn_status qn_chat_traits_find(const qn_chat_renderer *plain, const qn_chat_renderer *with_tools,
-                              qn_chat_traits *out)
+                              qn_answer_format format, qn_chat_traits *out)
 {
     int shown[2] = {0}, found = 0;
     *out = (qn_chat_traits){0};
@@ -395,6 +406,7 @@ qn_status qn_chat_traits_find(const qn_chat_renderer *plain, const qn_chat_rende
             QN_TRY(probe(with_tools, &t, talk, &found));
             if (found) *out = t;
         }
+    if (qn_tool_writer_knows(format.calls)) out->calls = format.calls;
     out->shows_system = shown[0] && shown[1];
     return QN_OK;
 }

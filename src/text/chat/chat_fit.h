@@ -20,6 +20,7 @@
 
 #include "base/buf.h"
 #include "text/tools/call_ids.h"
+#include "text/tools/tool_calls.h"
 
 /* Appends to *text what the template makes of messages, which must not end with an answer that is asked for
  * when continue_final is set. tools, variables and the template itself are the renderer's. */
@@ -33,13 +34,16 @@ typedef struct {
     qn_call_id_form ids; /* the first form that it takes */
     int text_arguments;  /* it takes arguments of calls as text alone */
     int shows_system;    /* a system message at the beginning, with tools and without */
+    /* How calls can be written into answers, if it shows none; NULL: not known. */
+    const qn_call_format *calls;
 } qn_chat_traits;
 
 /* Tools for a rendering that probes, a JSON array: a function "probe" with a parameter "word". */
 extern const char qn_chat_probe_tools[];
-/* plain: without tools; with_tools: with those. QN_E_NOMEM only; where the template fails, defaults stay. */
+/* plain: without tools; with_tools: with those. format: of its answers. QN_E_NOMEM only; where the template fails, defaults
+ * stay. */
 qn_status qn_chat_traits_find(const qn_chat_renderer *plain, const qn_chat_renderer *with_tools,
-                              qn_chat_traits *out);
+                              qn_answer_format format, qn_chat_traits *out);
 
 /* Is there anything that a template may not take? messages: of OpenAI's API, or as below; with_tools: the
  * request has some. */

@@ -47,8 +47,12 @@ static qn_status render(void *user, const json_t *messages, int continue_final, 
     return status;
 }
 
+/* Of the template that was opened last. */
+static qn_answer_format format;
+
 static qn_chat_text *open_chat(const char *chat_template)
 {
+    format = qn_answer_format_choose(chat_template, strlen(chat_template));
     qn_source *source = NULL;
     qn_chat_text *c = NULL;
     qn_chat_text_options options = {.chat_template = chat_template};
@@ -65,7 +69,7 @@ static qn_chat_traits find_traits(qn_chat_text *c)
     talk plain = {.chat = c}, with_tools = {.chat = c, .tools = qn_chat_probe_tools};
     const qn_chat_renderer r[2] = {{render, &plain}, {render, &with_tools}};
     qn_chat_traits traits;
-    assert_int_equal(qn_chat_traits_find(&r[0], &r[1], &traits), QN_OK);
+    assert_int_equal(qn_chat_traits_find(&r[0], &r[1], format, &traits), QN_OK);
     return traits;
 }
 
@@ -364,16 +368,16 @@ static void test_traits(void **state)
         const char *template;
         qn_chat_traits traits;
     } cases[] = {
-        {PLAIN, {QN_CALL_ID_LONG, 0, 1}},
-        {ALTERNATING, {QN_CALL_ID_LONG, 0, 0}},
-        {"{{ messages[0].role == 'system' }}", {QN_CALL_ID_LONG, 0, 0}},
-        {"{% if not tools %}" PLAIN "{% endif %}", {QN_CALL_ID_LONG, 0, 0}},
-        {CHECKED("c.id | length != 9"), {QN_CALL_ID_NINE, 0, 1}},
-        {CHECKED("c.function.arguments is not string"), {QN_CALL_ID_LONG, 1, 1}},
-        {CHECKED("c.id | length != 9 or c.function.arguments is not string"), {QN_CALL_ID_NINE, 1, 1}},
-        {CHECKED("c.id | length < 25"), {QN_CALL_ID_LONG, 0, 1}},
-        {"{{ raise_exception('never') }}", {QN_CALL_ID_LONG, 0, 0}},
-        {"{% if %}", {QN_CALL_ID_LONG, 0, 1}}, /* a faulty one is told of when it is used */
+        {PLAIN, {QN_CALL_ID_LONG, 0, 1, NULL}},
+        {ALTERNATING, {QN_CALL_ID_LONG, 0, 0, NULL}},
+        {"{{ messages[0].role == 'system' }}", {QN_CALL_ID_LONG, 0, 0, NULL}},
+        {"{% if not tools %}" PLAIN "{% endif %}", {QN_CALL_ID_LONG, 0, 0, NULL}},
+        {CHECKED("c.id | length != 9"), {QN_CALL_ID_NINE, 0, 1, NULL}},
+        {CHECKED("c.function.arguments is not string"), {QN_CALL_ID_LONG, 1, 1, NULL}},
+        {CHECKED("c.id | length != 9 or c.function.arguments is not string"), {QN_CALL_ID_NINE, 1, 1, NULL}},
+        {CHECKED("c.id | length < 25"), {QN_CALL_ID_LONG, 0, 1, NULL}},
+        {"{{ raise_exception('never') }}", {QN_CALL_ID_LONG, 0, 0, NULL}},
+        {"{% if %}", {QN_CALL_ID_LONG, 0, 1, NULL}}, /* a faulty one is told of when it is used */
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -446,6 +450,101 @@ static void test_split_calls(void **state)
     end(&a);
     qn_chat_text_close(c);
     qn_chat_text_close(deaf);
+}
+
+/* The one call of an answer, as "name arguments"; texts around it are left out. */
+static void read_call(const char *text, char *out, size_t n_out)
+{
+    json_t *tools = parse(qn_chat_probe_tools);
+    const qn_answer_options options = {.format = format, .tools = tools};
+    qn_answer *a = NULL;
+    size_t n, at = 0;
+    assert_int_equal(qn_answer_new(&options, &a), QN_OK);
+    assert_int_equal(qn_answer_feed(a, text, strlen(text)), QN_OK);
+    for (int ended = 0; ended < 2; ended++) {
+        if (ended) assert_int_equal(qn_answer_finish(a), QN_OK);
+        const qn_answer_event *e = qn_answer_get_events(a, &n);
+        for (size_t i = 0; i < n; i++)
+            if (e[i].kind == QN_ANSWER_CALL_BEGIN || e[i].kind == QN_ANSWER_CALL_ARGUMENTS)
+                at += (size_t)snprintf(out + at, n_out - at, "%.*s%s", (int)e[i].n, e[i].text,
+                                       e[i].kind == QN_ANSWER_CALL_BEGIN ? " " : "");
+    }
+    assert_int_equal(qn_answer_count_malformed(a), 0);
+    qn_answer_free(a);
+    json_decref(tools);
+}
+
+#define SHOWS_NO_CALLS "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}"
+
+/* Where a template shows no calls, they are written as the model writes them. */
+static void test_written_calls(void **state)
+{
+    static const char calls[] =
+        "[" U("u") ",{\"role\":\"assistant\",\"content\":\"wait\",\"tool_calls\":[" CALL(
+            LONG_ID,
+            GOOD) "," CALL("b", ",\"arguments\":{\"n\":[1,true,null,\"q\\\"\"]}") "]}," T(LONG_ID,
+                                                                                          "r") "," T("b",
+                                                                                                     "s") "]";
+    static const struct {
+        const char *template, *text;
+    } rows[] = {
+        {SHOWS_NO_CALLS "{# <tool_call> #}",
+         "<user>u<assistant>wait\n<tool_call>\n{\"name\": \"probe\", \"arguments\": {\"word\":\"argone\"}}\n"
+         "</tool_call>\n<tool_call>\n{\"name\": \"probe\", \"arguments\": {\"n\":[1,true,null,\"q\\\"\"]}}\n"
+         "</tool_call><tool>r<tool>s"},
+        {SHOWS_NO_CALLS "{# <|tool_list_start|> #}", "<user>u<assistant>wait\n<|tool_call_start|>[probe(word="
+                                                     "\"argone\"), probe(n=[1, True, None, \"q\\\"\"])]"
+                                                     "<|tool_call_end|><tool>r<tool>s"},
+        {SHOWS_NO_CALLS "{# <|tool_call|> #}",
+         "<user>u<assistant>wait\n<|tool_call|>[{\"name\": \"probe\", \"arguments\": {\"word\":\"argone\"}}, "
+         "{\"name\": \"probe\", \"arguments\": {\"n\":[1,true,null,\"q\\\"\"]}}]<tool>r<tool>s"},
+        /* How these write calls is not known, or needs tags. */
+        {SHOWS_NO_CALLS, NULL},
+        {SHOWS_NO_CALLS "{# <tool_call><function= #}", NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        qn_chat_text *c = open_chat(rows[i].template);
+        answer a = fit(c, calls, qn_chat_probe_tools, 0);
+        assert_int_equal(a.status, rows[i].text ? QN_OK : QN_E_ARG);
+        if (rows[i].text) {
+            assert_string_equal(a.text.data, rows[i].text);
+            assert_int_equal(a.fitted.n_notes, 1);
+        } else {
+            assert_string_equal(a.fitted.param, "messages[1].tool_calls[0]");
+        }
+        end(&a);
+        qn_chat_text_close(c);
+    }
+}
+
+/* The same with published templates: what is written is read as the same call. */
+static void test_written_calls_of_files(void **state)
+{
+    static const char *const names[] = {"LFM2-8B-A1B", "LFM2.5-Instruct",
+                                        "ibm-granite-granite-3.3-2B-Instruct"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char path[512], call[512] = "";
+        snprintf(path, sizeof path, "templates/%s.jinja", names[i]);
+        char *text = read_text(qn_test_need_fixture(path));
+        qn_chat_text *c = open_chat(text);
+        answer a = fit(c, "[" U("u") "," CALLS(CALL(LONG_ID, GOOD)) "," T(LONG_ID, "resultone") "]",
+                       qn_chat_probe_tools, 0);
+        if (a.status != QN_OK) fail_msg("%s: %s", names[i], qn_last_error());
+        const char *from = strstr(a.text.data, "argone");
+        while (from > a.text.data && strncmp(from, "<|im_start|>", 12) != 0 &&
+               strncmp(from, "<|start_of_role|>", 17) != 0)
+            from--;
+        read_call(from, call, sizeof call);
+        json_t *arguments = parse(call + strlen("probe "));
+        assert_memory_equal(call, "probe ", 6);
+        assert_string_equal(json_string_value(json_object_get(arguments, "word")), "argone");
+        json_decref(arguments);
+        end(&a);
+        qn_chat_text_close(c);
+        qn_free(text);
+    }
 }
 
 /* Thousands of messages that all have to be changed. */
@@ -569,6 +668,8 @@ int main(void)
         cmocka_unit_test(test_traits),
         cmocka_unit_test(test_cost),
         cmocka_unit_test(test_split_calls),
+        cmocka_unit_test(test_written_calls),
+        cmocka_unit_test(test_written_calls_of_files),
         cmocka_unit_test(test_long),
         cmocka_unit_test(test_allocation_failures),
         cmocka_unit_test(test_ids),

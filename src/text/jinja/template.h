@@ -19,6 +19,10 @@
 
 typedef struct qn_template qn_template;
 
+/* In a string of the context this byte, which no UTF-8 has, is no text: the bytes behind it count as the template's, up to
+ * the next such byte. Readers of JSON refuse it, so no caller can write it; text/chat/chat_draft.c does. */
+enum { QN_TEMPLATE_SWITCH = (char)0xff };
+
 /* text[0..n): at most 1 MiB of UTF-8. what names the template in messages ("tokenizer_config.json:
  * chat_template"), which go on with "line N: ". QN_E_FORMAT: bad syntax; QN_E_UNSUPPORTED: include, import
  * and the like. */

@@ -561,6 +561,18 @@ static void test_provenance(void **state)
     assert_false(r.segments[0].trusted);
     qn_rendered_free(&r);
     json_decref(context);
+    /* A text that we made may have parts that count as the template's. A caller cannot: no JSON has the byte. */
+    static const char mixed[] = " a\xff<s>\xff b ", written[] = "{\"u\":\"a\xff\"}";
+    context = json_pack("{s:o}", "u", json_stringn_nocheck(mixed, sizeof mixed - 1));
+    assert_int_equal(render("{{ u | trim }}", 14, context, NULL, &r), QN_OK);
+    assert_string_equal(r.text, "a<s> b");
+    assert_int_equal(r.n_segments, 3);
+    assert_true(!r.segments[0].trusted && r.segments[1].trusted && !r.segments[2].trusted);
+    assert_int_equal(r.segments[1].n, 3);
+    qn_rendered_free(&r);
+    json_decref(context);
+    context = NULL;
+    assert_int_equal(qn_json_parse("test", written, sizeof written - 1, &context), QN_E_FORMAT);
 }
 
 static void test_generation(void **state)

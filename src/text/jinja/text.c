@@ -9,6 +9,7 @@
 #include "base/json/json.h"
 #include "text/jinja/big.h"
 #include "text/jinja/run.h"
+#include "text/jinja/template.h"
 
 void qn_jfloat_repr(double f, char *out)
 {
@@ -432,6 +433,32 @@ static qn_status exact_from_json(qn_jrun *r, const char *digits, int user, qn_jv
     return negative ? qn_jbig_binary(&r->heap, '-', qn_jint(0, user), *out, out) : QN_OK;
 }
 
+/* QN_TEMPLATE_SWITCH in text switches between bytes of the caller and of the template's author. */
+static qn_status switched_text(qn_jrun *r, const char *text, size_t n, qn_jvalue *out)
+{
+    char *data = qn_jheap_alloc(&r->heap, n, 1);
+    uint8_t *mask = qn_jheap_alloc(&r->heap, n, 1), user = 1;
+    size_t length = 0;
+    if (!data || !mask) return r->heap.status;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == QN_TEMPLATE_SWITCH) {
+            user ^= 1;
+            continue;
+        }
+        data[length] = text[i];
+        mask[length++] = user;
+    }
+    return qn_jstring_borrow(&r->heap, data, length, mask, 1, out);
+}
+
+static qn_status text_from_json(qn_jrun *r, const json_t *json, int user, qn_jvalue *out)
+{
+    const char *text = json_string_value(json);
+    const size_t n = json_string_length(json);
+    if (user && memchr(text, QN_TEMPLATE_SWITCH, n)) return switched_text(r, text, n, out);
+    return qn_jstring_borrow(&r->heap, text, n, NULL, user, out);
+}
+
 qn_status qn_jfrom_json(qn_jrun *r, const json_t *json, int user, qn_jvalue *out)
 {
     qn_status status;
@@ -453,8 +480,7 @@ qn_status qn_jfrom_json(qn_jrun *r, const json_t *json, int user, qn_jvalue *out
         *out = qn_jfloat(json_real_value(json), 0);
         break;
     case JSON_STRING:
-        return qn_jstring_borrow(&r->heap, json_string_value(json), json_string_length(json), NULL, user,
-                                 out);
+        return text_from_json(r, json, user, out);
     default:
         QN_TRY(qn_jheap_enter(&r->heap));
         status =
