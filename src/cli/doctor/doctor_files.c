@@ -170,6 +170,48 @@ static const char *advise_config(qn_status status)
     }
 }
 
+/* Of queries and keys, as they meet. */
+static int64_t size_of_heads(const qn_model_config *c)
+{
+    const qn_latent_config *l = &c->latent;
+    return l->kv_lora_rank ? l->qk_nope_head_dim + l->qk_rope_head_dim : c->head_dim;
+}
+
+/* What layers have in place of attention, or before it. */
+static void say_mixers(qn_doctor *d, const qn_model_config *c)
+{
+    const qn_delta_config *net = &c->delta;
+    const qn_state_space_config *s = &c->state_space;
+    int64_t n_nets = 0, n_by_channel = 0, n_convolving = 0, n_spaces = 0, n_indexed = 0;
+    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
+        const qn_layer_config *l = &c->layers[i];
+        n_nets += l->mixer == QN_MIXER_DELTA;
+        n_by_channel += l->mixer == QN_MIXER_CHANNEL_DELTA;
+        n_convolving += l->mixer == QN_MIXER_SHORT_CONV;
+        n_spaces += qn_layer_has_state_space(l);
+        n_indexed += l->indexed;
+    }
+    if (n_convolving)
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "%lld of the layers are gated convolutions over %lld rows",
+                      (long long)n_convolving, (long long)c->short_conv.conv_L_cache);
+    if (n_nets || n_by_channel)
+        qn_doctor_say(d, QN_FOUND_OK, NULL, "%lld of the layers are %s: %lld heads of %lld by %lld",
+                      (long long)(n_nets + n_by_channel),
+                      n_nets ? "gated delta nets" : "Kimi delta attention",
+                      (long long)net->linear_num_value_heads, (long long)net->linear_key_head_dim,
+                      (long long)net->linear_value_head_dim);
+    if (n_spaces)
+        qn_doctor_say(d, QN_FOUND_OK, NULL,
+                      "%lld of the layers have a state space: %lld heads of %lld by %lld",
+                      (long long)n_spaces, (long long)s->mamba_n_heads, (long long)s->mamba_d_state,
+                      (long long)s->mamba_d_head);
+    if (n_indexed)
+        qn_doctor_say(d, QN_FOUND_OK, NULL,
+                      "%lld of the layers attend to the best %lld blocks of %lld positions",
+                      (long long)n_indexed, (long long)(c->index.index_topk / c->index.index_kpool),
+                      (long long)c->index.index_kpool);
+}
+
 void qn_doctor_config(qn_doctor *d)
 {
     if (!d->source || !d->has_weights) {
@@ -191,7 +233,7 @@ void qn_doctor_config(qn_doctor *d)
         "%lld layers, hidden size %lld, %lld heads (%lld for keys and values) of %lld, vocabulary %lld, "
         "context %lld",
         (long long)c->num_hidden_layers, (long long)c->hidden_size, (long long)c->num_attention_heads,
-        (long long)c->num_key_value_heads, (long long)c->head_dim, (long long)c->vocab_size,
+        (long long)c->num_key_value_heads, (long long)size_of_heads(c), (long long)c->vocab_size,
         (long long)c->max_position_embeddings);
     if (c->latent.kv_lora_rank)
         qn_doctor_say(
@@ -199,19 +241,7 @@ void qn_doctor_config(qn_doctor *d)
             "keys and values of all heads are computed from latents of %lld dimensions, and %lld rotated "
             "ones",
             (long long)c->latent.kv_lora_rank, (long long)c->latent.qk_rope_head_dim);
-    int64_t n_recurrent = 0, n_convolving = 0;
-    for (int64_t i = 0; i < c->num_hidden_layers; i++) {
-        n_recurrent += c->layers[i].mixer == QN_MIXER_DELTA;
-        n_convolving += c->layers[i].mixer == QN_MIXER_SHORT_CONV;
-    }
-    if (n_convolving)
-        qn_doctor_say(d, QN_FOUND_OK, NULL, "%lld of the layers are gated convolutions over %lld rows",
-                      (long long)n_convolving, (long long)c->short_conv.conv_L_cache);
-    if (n_recurrent)
-        qn_doctor_say(d, QN_FOUND_OK, NULL,
-                      "%lld of the layers are gated delta nets: %lld heads of %lld by %lld",
-                      (long long)n_recurrent, (long long)c->delta.linear_num_value_heads,
-                      (long long)c->delta.linear_key_head_dim, (long long)c->delta.linear_value_head_dim);
+    say_mixers(d, c);
     if (object) say_guessed_keys(d, root, object);
     json_decref(root);
 }
