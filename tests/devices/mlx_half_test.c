@@ -128,7 +128,6 @@ static void near_exact(void **state)
 {
     char path[128];
     need_device();
-    qn_test_skip_chosen(*state);
     snprintf(path, sizeof path, "models/%s", (const char *)*state);
     check_near(path, 1);
 }
@@ -166,7 +165,6 @@ static void company(void **state)
 {
     char path[128];
     need_device();
-    qn_test_skip_chosen(*state);
     snprintf(path, sizeof path, "models/%s", (const char *)*state);
     qn_engine *e = open_engine(qn_test_need_fixture(path), QN_PRECISION_HIGH, SEQUENCES);
     const int64_t vocab = qn_engine_config(e)->vocab_size, lengths[SEQUENCES] = {LONGEST, 1, 33, 33};

@@ -14,9 +14,7 @@
 #include "device/mlx/mlx.h"
 #include "device/registry.h"
 #include "prim/convert.h"
-#include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
 
 /* ---- what is expected --------------------------------------------------------------------------------- */
 
@@ -33,7 +31,6 @@ static void mlx_usage(qn_test_usage *out)
 static const qn_test_expectations table[] = {
     {.name = "mlx",
      .f64_refusal = "has no f64", /* Apple's GPUs */
-     .chosen_refusal = "chosen blocks",
      .kv_refusal = "--kv-type f16",
      .compile_variable = "QUERN_MLX_COMPILE",
      .sums_by_batch = 1,
@@ -142,30 +139,6 @@ int qn_test_may_differ(qn_prim prim)
 int qn_test_refuses_f64(qn_status status)
 {
     const char *text = qn_test_other()->f64_refusal;
-    return text && status == QN_E_UNSUPPORTED && strstr(qn_last_error(), text) != NULL;
-}
-
-void qn_test_skip_chosen(const char *kind)
-{
-    char path[160];
-    qn_model_config c;
-    qn_engine *e = NULL;
-    snprintf(path, sizeof path, "models/%.100s", kind);
-    const char *dir = qn_test_need_fixture(path);
-    qn_test_ok(qn_test_config(dir, &c));
-    const int is_indexed = c.index.pool != QN_INDEX_NONE;
-    qn_config_free(&c);
-    if (!is_indexed) return;
-    const qn_engine_options o = {
-        .device = qn_test_other()->name, .precision = QN_PRECISION_EXACT, .max_rows = 16, .n_threads = 1};
-    const qn_status status = qn_test_engine_try(dir, &o, &e);
-    qn_engine_close(e);
-    if (qn_test_refuses_chosen(status)) skip();
-}
-
-int qn_test_refuses_chosen(qn_status status)
-{
-    const char *text = qn_test_other()->chosen_refusal;
     return text && status == QN_E_UNSUPPORTED && strstr(qn_last_error(), text) != NULL;
 }
 

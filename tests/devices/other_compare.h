@@ -45,8 +45,6 @@ typedef struct {
     int n_inexact;
     /* Part of the sentence that refuses f64. NULL: f64 is computed. */
     const char *f64_refusal;
-    /* The same of attention over chosen blocks, and of choosing them. */
-    const char *chosen_refusal;
     /* Part of the sentence that refuses keys and values of q8_0 and q4_0. NULL: they are taken. */
     const char *kv_refusal;
     /* What an element of a weight of bf16 may differ by, as a share of its row's largest. */
@@ -75,10 +73,6 @@ double qn_test_bound_of(qn_test_bound which);
 int qn_test_may_differ(qn_prim prim);
 /* 1: this is how the device refuses what it has no type for. The last error of this thread is read. */
 int qn_test_refuses_f64(qn_status status);
-/* The same of attention over chosen blocks and of choosing them. */
-int qn_test_refuses_chosen(qn_status status);
-/* Ends the test as skipped where a kind's layers are indexed, and the device refuses that. */
-void qn_test_skip_chosen(const char *kind);
 /* 0 and zeros: the device does not tell. */
 int qn_test_get_usage(qn_test_usage *out);
 

@@ -160,7 +160,7 @@ static void draw_world(world *w)
                               .softcap = roll(3) ? 0 : 2.5f,
                               .has_sinks = roll(3) == 0};
     w->p.whole = !w->p.window && !w->p.chunk && roll(4) == 0;
-    if (kv == 1 && !w->p.whole && !w->p.chunk && roll(2) && !qn_test_other()->chosen_refusal) {
+    if (kv == 1 && !w->p.whole && !w->p.chunk && roll(2)) {
         w->p.block = 1 + roll(40);
         w->p.no_tail = roll(3) == 0;
         w->top = 1 + roll(6);

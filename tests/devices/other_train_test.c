@@ -27,7 +27,6 @@ static void one_set(void **state)
 
 static void one_kind(void **state)
 {
-    qn_test_skip_chosen(*state);
     qn_lora_compare_kind(*state, qn_test_other()->name, qn_test_bound_of(QN_TEST_GRADIENT));
 }
 

@@ -24,9 +24,41 @@ mx::array range_of(const mx::array &x, int axis, int64_t begin, int64_t end)
 
 /* ---- what rows see ------------------------------------------------------------------------------------ */
 
+/* Of one sequence. A table of a row's blocks, with a last one for what it did not choose, is looked up for each key. */
+static view view_of_chosen(const sight &s, int64_t row, int64_t n)
+{
+    const choice &of = *s.chosen;
+    const int64_t first = s.position[0] + row, last = first + n - 1;
+    view v{row, n, s.window ? std::max<int64_t>(0, first - s.window + 1) : 0, last + 1, false, {}, {}};
+    const auto number = [](int64_t x) { return mx::array(static_cast<int>(x)); };
+    const auto range = [](int64_t from, int64_t to) {
+        return mx::arange(static_cast<int>(from), static_cast<int>(to));
+    };
+    const mx::array key = mx::reshape(range(v.low, v.high), {1, -1}),
+                    at = mx::reshape(range(first, last + 1), {-1, 1}),
+                    block = mx::floor_divide(mx::add(key, number(of.first)), number(of.block)),
+                    whole = mx::floor_divide(mx::add(at, number(of.first + 1)), number(of.block));
+    const int64_t low = (v.low + of.first) / of.block, n_blocks = (last + of.first) / of.block - low + 1;
+    mx::array ids = mx::subtract(range_of(of.numbers, 0, row, row + n), number(low));
+    const mx::array is_outside =
+        mx::logical_or(mx::less(ids, number(0)), mx::greater_equal(ids, number(n_blocks)));
+    ids = mx::where(is_outside, number(n_blocks), ids);
+    const mx::array table =
+        mx::put_along_axis(mx::zeros({dim(n), dim(n_blocks + 1)}, mx::int32), ids, mx::ones_like(ids), 1);
+    mx::array in_chosen = mx::take(table, mx::reshape(mx::subtract(block, number(low)), {-1}), 1);
+    mx::array seen =
+        mx::where(mx::less(block, whole), mx::not_equal(in_chosen, number(0)), mx::array(!of.no_tail));
+    seen = mx::logical_and(seen, mx::less_equal(key, at));
+    if (s.window) seen = mx::logical_and(seen, mx::greater(key, mx::subtract(at, number(s.window))));
+    v.mask = mx::reshape(seen, {1, 1, dim(n), dim(v.high - v.low)});
+    v.sees = mx::any(*v.mask, 3, true);
+    return v;
+}
+
 static view view_of(const sight &s, int64_t row, int64_t n)
 {
-    view v{row, n, 0, s.n_keys, false, std::nullopt};
+    if (s.chosen) return view_of_chosen(s, row, n);
+    view v{row, n, 0, s.n_keys, false, {}, {}};
     if (s.position.size() == 1) { /* keys that none of the rows sees are left out */
         const int64_t first = s.position[0] + row, last = first + n - 1;
         v.high = s.whole ? s.end[0] : last + 1;
@@ -125,19 +157,26 @@ static mx::array gathered(const mx::array &p, const mx::array &v)
                        {p.shape(0), p.shape(1), p.shape(2), v.shape(3)});
 }
 
+/* x [n, heads, m, ..], 0 where a row sees nothing. */
+static mx::array seen_of(const view &v, const mx::array &x)
+{
+    return v.sees ? mx::where(*v.sees, x, mx::zeros_like(x)) : x;
+}
+
 static mx::array attend_piece(const qn_params_attend &p, const operands &o, const view &v)
 {
     const mx::array q = range_of(o.q, 2, v.row, v.row + v.n), k = range_of(o.k, 2, v.low, v.high),
                     values = range_of(o.v, 2, v.low, v.high);
-    if (p.softcap > 0) return gathered(softmax_of(scores_of(p, v, q, k, nullptr), o.sinks), values);
-    return mx::fast::scaled_dot_product_attention(q, k, values, p.scale, v.is_causal ? "causal" : "", v.mask,
-                                                  o.sinks);
+    if (p.softcap > 0)
+        return seen_of(v, gathered(softmax_of(scores_of(p, v, q, k, nullptr), o.sinks), values));
+    return seen_of(v, mx::fast::scaled_dot_product_attention(q, k, values, p.scale,
+                                                             v.is_causal ? "causal" : "", v.mask, o.sinks));
 }
 
 mx::array attend_batch(const call &c, const operands &o, sight &s)
 {
     const int64_t piece = rows_of_piece(c, int64_t{o.q.shape(0)} * o.q.shape(1), s.n_keys, s.n_rows);
-    if (s.views.empty() || s.views[0].n != std::min(piece, s.n_rows)) {
+    if (s.views.empty() || s.chosen || s.views[0].n != std::min(piece, s.n_rows)) {
         s.views.clear();
         for (int64_t row = 0; row < s.n_rows; row += piece)
             s.views.push_back(view_of(s, row, std::min(piece, s.n_rows - row)));
@@ -150,7 +189,14 @@ mx::array attend_batch(const call &c, const operands &o, sight &s)
 std::optional<mx::array> sinks_of(const call &c)
 {
     if (!c.p().attend.has_sinks) return std::nullopt;
-    return c.in(c.n() - 1);
+    return c.in(c.n() - 1 - (c.p().attend.block > 0));
+}
+
+std::optional<choice> choice_of(const call &c, const batch &b, int64_t first)
+{
+    const qn_params_attend &p = c.p().attend;
+    if (!p.block) return std::nullopt;
+    return choice{range_of(c.in(c.n() - 1), 0, b.row, b.row + b.n_rows), p.block, first, p.no_tail != 0};
 }
 
 /* ---- over rows themselves ----------------------------------------------------------------------------- */
@@ -159,8 +205,11 @@ std::optional<mx::array> sinks_of(const call &c)
 static sight sight_of_rows(const call &c, const batch &b)
 {
     const qn_params_attend &p = c.p().attend;
-    sight s{{0}, {static_cast<int32_t>(b.n_rows)}, {0}, b.n_rows, b.n_rows, p.window, p.chunk, p.whole != 0,
-            {}};
+    sight s{{0},      {static_cast<int32_t>(b.n_rows)},
+            {0},      b.n_rows,
+            b.n_rows, p.window,
+            p.chunk,  p.whole != 0,
+            {},       choice_of(c, b, 0)};
     if (!p.chunk) return s;
     const std::vector<int32_t> positions = c.ints(3), row_begin = c.ints(4);
     s.position.assign(static_cast<size_t>(b.n), 0);
@@ -177,30 +226,19 @@ static operands operands_of_rows(const call &c, const batch &b)
     return {rows(0), rows(1), rows(2), sinks_of(c)};
 }
 
-static std::vector<batch> batches_of_rows(const std::vector<int32_t> &row_begin, int64_t heads)
+/* Where rows choose, sequences are alone. */
+static std::vector<batch> batches_of_rows(const call &c)
 {
-    return batches_of(row_begin,
-                      [&](const batch &b) { return b.n * b.n_rows * b.n_rows * heads <= SCORES_MAX; });
-}
-
-/* Chosen blocks. */
-static void refuse_chosen(const call &c)
-{
-    if (c.p().attend.block) throw failure(QN_E_UNSUPPORTED, "attention over chosen blocks");
-}
-
-mx::array prim_INDEX_BLOCKS(const call &c)
-{
-    throw failure(QN_E_UNSUPPORTED, "the choice of chosen blocks");
+    const int64_t heads = c.in(0).shape(1), block = c.p().attend.block;
+    return batches_of(
+        c.ints(4), [&](const batch &b) { return !block && b.n * b.n_rows * b.n_rows * heads <= SCORES_MAX; });
 }
 
 mx::array prim_ATTEND(const call &c)
 {
-    refuse_chosen(c);
-    const int64_t heads = c.in(0).shape(1);
     if (c.step.state) return attend_pages(c);
     std::vector<mx::array> parts;
-    for (const batch &b : batches_of_rows(c.ints(4), heads)) {
+    for (const batch &b : batches_of_rows(c)) {
         sight s = sight_of_rows(c, b);
         parts.push_back(attend_batch(c, operands_of_rows(c, b), s));
     }
@@ -235,7 +273,7 @@ static void add_piece(gradients &g, const qn_params_attend &p, const operands &o
     const mx::array q = rows(o.q), d = rows(d_out), k = range_of(o.k, 2, v.low, v.high),
                     values = range_of(o.v, 2, v.low, v.high);
     mx::array tangents(0.0f);
-    const mx::array prob = softmax_of(scores_of(p, v, q, k, &tangents), o.sinks);
+    const mx::array prob = seen_of(v, softmax_of(scores_of(p, v, q, k, &tangents), o.sinks));
     const mx::array dp =
         mx::reshape(mx::matmul(heads_as_rows(d, kv_heads), mx::swapaxes(values, 2, 3)), prob.shape());
     const mx::array mean = mx::sum(mx::multiply(d, rows(out)), 3, true);
@@ -269,9 +307,8 @@ static mx::array grad_batch(const call &c, const batch &b)
 
 mx::array prim_ATTEND_GRAD(const call &c)
 {
-    refuse_chosen(c);
     std::vector<mx::array> parts;
-    for (const batch &b : batches_of_rows(c.ints(4), c.in(0).shape(1))) parts.push_back(grad_batch(c, b));
+    for (const batch &b : batches_of_rows(c)) parts.push_back(grad_batch(c, b));
     return joined(c, std::move(parts));
 }
 

@@ -197,7 +197,8 @@ const int32_t *qn_mlx_numbers_of(qn_mlx_exec *e, const qn_plan_step *s, int k, i
 {
     const qn_operand *o = &s->in[k];
     int64_t dims[QN_MAX_DIMS];
-    const int needed = (s->prim == QN_PRIM_ATTEND && k >= 3 && k <= 5) ||
+    const int needed = (s->prim == QN_PRIM_ATTEND && k >= 3 && k <= (s->params.attend.state ? 5 : 4)) ||
+                       (s->prim == QN_PRIM_INDEX_BLOCKS && k >= 2 && k <= (s->params.index.state ? 4 : 3)) ||
                        (s->prim == QN_PRIM_ROPE_TABLE && k == 0 && e->narrow != QN_DTYPE_F32);
     if (!needed || e->slots[o->slot] || o->dtype != QN_DTYPE_I32) return NULL;
     const qn_buffer *b = e->plan.slots[o->slot].buffer;

@@ -33,15 +33,27 @@ struct tables {
 struct piece {
     batch b;
     sight see;
+    int64_t before;                 /* positions of the first sequence before the keys that are at hand */
     int64_t first;                  /* of one that lies in order: its first row in the pool, else -1 */
     std::optional<mx::array> index; /* of others: rows of the pool [n, n_keys] */
+};
+
+/* What layers have in common that read keys alike. heads 0: those of an index, whose keys are read one by one. */
+struct kind_of_layer {
+    int64_t window = 0, chunk = 0, heads = 0;
+    bool whole = false, chooses = false;
+
+    bool operator==(const kind_of_layer &o) const
+    {
+        return window == o.window && chunk == o.chunk && heads == o.heads && whole == o.whole &&
+               chooses == o.chooses;
+    }
 };
 
 /* Of one run of a program and one kind of layer. */
 struct plan_of_run {
     uint64_t run = 0;
-    int64_t window = 0, chunk = 0, heads = 0;
-    bool whole = false;
+    kind_of_layer kind;
     tables at;
     std::vector<int32_t> written;         /* rows of the pool, of the run's rows */
     bool is_in_order = false;             /* these rise by one */
@@ -61,7 +73,8 @@ static reach_of_rows reach_of(const plan_of_run &p, int64_t sequence)
     const tables &at = p.at;
     const int64_t row = at.row_begin[sequence], n = at.row_begin[sequence + 1] - row,
                   position = at.position(sequence, row), end = position + n;
-    const int64_t first = p.window ? std::max<int64_t>(0, position - p.window + 1) / at.page_tokens : 0;
+    const int64_t first =
+        p.kind.window ? std::max<int64_t>(0, position - p.kind.window + 1) / at.page_tokens : 0;
     return {position, end, first, (end + at.page_tokens - 1) / at.page_tokens};
 }
 
@@ -107,13 +120,14 @@ static void find_written(const call &c, plan_of_run &p)
 /* Several sequences together, where that pads none to much more than it has. */
 static bool fits_together(const plan_of_run &p, const batch &b)
 {
+    if (p.kind.chooses) return false;
     int64_t most = 0, sum = 0;
     for (int64_t i = 0; i < b.n; i++) {
         const reach_of_rows r = reach_of(p, b.sequence + i);
         most = std::max(most, r.end_page - r.first_page);
         sum += r.end_page - r.first_page;
     }
-    return b.n * most <= 2 * sum && b.n * b.n_rows * p.heads * most * p.at.page_tokens <= SCORES_MAX;
+    return b.n * most <= 2 * sum && b.n * b.n_rows * p.kind.heads * most * p.at.page_tokens <= SCORES_MAX;
 }
 
 /* One sequence as a view, if its pages lie behind each other. */
@@ -152,7 +166,7 @@ static piece piece_of(const call &c, const plan_of_run &p, const batch &b)
 {
     std::vector<reach_of_rows> all;
     int64_t n_keys = 0;
-    sight see{{}, {}, {}, b.n_rows, 0, p.window, p.chunk, p.whole, {}};
+    sight see{{}, {}, {}, b.n_rows, 0, p.kind.window, p.kind.chunk, p.kind.whole, {}, {}};
     for (int64_t i = 0; i < b.n; i++) {
         all.push_back(reach_of(p, b.sequence + i));
         const int64_t before = all[i].first_page * p.at.page_tokens;
@@ -160,32 +174,33 @@ static piece piece_of(const call &c, const plan_of_run &p, const batch &b)
         see.position.push_back(static_cast<int32_t>(all[i].position - before));
         see.end.push_back(static_cast<int32_t>(all[i].end - before));
         const int64_t not_here = int64_t{p.at.table(b.sequence + i)[0]} * p.at.page_tokens + before;
-        see.chunk_at.push_back(static_cast<int32_t>(p.chunk ? not_here % p.chunk : 0));
+        see.chunk_at.push_back(static_cast<int32_t>(p.kind.chunk ? not_here % p.kind.chunk : 0));
     }
     see.n_keys = n_keys;
-    piece found{b, see, first_in_order(c, p, b, all[0]), std::nullopt};
+    const int64_t before = (int64_t{p.at.table(b.sequence)[0]} + all[0].first_page) * p.at.page_tokens;
+    piece found{b, see, before, first_in_order(c, p, b, all[0]), std::nullopt};
     if (found.first < 0) found.index = index_of(c, p, b, all, n_keys);
     return found;
 }
 
-static plan_of_run &planned(const call &c)
+/* positions: the input that has them; row_begin and blocks come behind it. */
+static plan_of_run &planned(const call &c, const kind_of_layer &kind, int positions)
 {
     qn_mlx_state &s = *c.step.state;
-    const qn_params_attend &a = c.p().attend;
     if (!s.planned) s.planned = std::make_shared<std::vector<plan_of_run>>();
     auto &all = *static_cast<std::vector<plan_of_run> *>(s.planned.get());
-    const int64_t heads = c.in(0).shape(1);
     if (!all.empty() && all[0].run != c.step.run) all.clear();
     for (plan_of_run &p : all)
-        if (p.window == a.window && p.chunk == a.chunk && p.heads == heads && p.whole == (a.whole != 0))
-            return p;
-    plan_of_run p{c.step.run, a.window, a.chunk, heads, a.whole != 0, {}, {}, false, std::nullopt, {}};
-    const std::vector<int32_t> row_begin = c.ints(4), blocks = c.ints(5);
+        if (p.kind == kind) return p;
+    plan_of_run p{c.step.run, kind, {}, {}, false, std::nullopt, {}};
+    const std::vector<int32_t> row_begin = c.ints(positions + 1), blocks = c.ints(positions + 2);
     const int64_t n = static_cast<int64_t>(row_begin.size()) - 1;
-    p.at = {row_begin, c.ints(3), blocks, n > 0 ? static_cast<int64_t>(blocks.size()) / n : 0, s.page_tokens};
+    p.at = {row_begin, c.ints(positions), blocks, n > 0 ? static_cast<int64_t>(blocks.size()) / n : 0,
+            s.page_tokens};
     if (all.empty()) reach_pages(c, p); /* other kinds of layers have the same pages */
     find_written(c, p);
-    for (const batch &b : batches_of(p.at.row_begin, [&](const batch &b) { return fits_together(p, b); }))
+    const auto together = [&](const batch &b) { return fits_together(p, b); };
+    for (const batch &b : kind.heads ? batches_of(p.at.row_begin, together) : std::vector<batch>())
         p.pieces.push_back(piece_of(c, p, b));
     all.push_back(std::move(p));
     return all.back();
@@ -193,24 +208,27 @@ static plan_of_run &planned(const call &c)
 
 /* ---- writing and reading ------------------------------------------------------------------------------ */
 
+/* x [rows, heads, d] into a layer's keys or values. */
+static void put_rows(const qn_mlx_state &s, plan_of_run &p, mx::array &into, const mx::array &x)
+{
+    const mx::ShapeElem n = dim(static_cast<int64_t>(p.written.size()));
+    if (n == 0) return;
+    if (!p.is_in_order && !p.write_index) p.write_index = numbers(p.written, {n});
+    const mx::array rows = mx::astype(range_of(x, 0, 0, n), s.dtype);
+    mx::Shape begin(3, 0), end = into.shape();
+    begin[0] = p.written[0];
+    end[0] = begin[0] + n;
+    mx::array next = p.is_in_order ? mx::slice_update(into, rows, std::move(begin), std::move(end))
+                                   : mx::scatter(into, {*p.write_index}, mx::expand_dims(rows, 1), {0});
+    into = std::move(next);
+}
+
 static void write_rows(const call &c, plan_of_run &p)
 {
     qn_mlx_state &s = *c.step.state;
     const size_t layer = static_cast<size_t>(c.p().attend.layer);
-    const mx::ShapeElem n = dim(static_cast<int64_t>(p.written.size()));
-    if (n == 0) return;
-    if (!p.is_in_order && !p.write_index) p.write_index = numbers(p.written, {n});
-    const auto put = [&](mx::array &into, const mx::array &x) {
-        const mx::array rows = mx::astype(range_of(x, 0, 0, n), s.dtype);
-        mx::Shape begin(3, 0), end = into.shape();
-        begin[0] = p.written[0];
-        end[0] = begin[0] + n;
-        mx::array next = p.is_in_order ? mx::slice_update(into, rows, std::move(begin), std::move(end))
-                                       : mx::scatter(into, {*p.write_index}, mx::expand_dims(rows, 1), {0});
-        into = std::move(next);
-    };
-    put(s.keys[layer], c.in(1));
-    if (s.v_dim) put(s.values[layer], c.in(2));
+    put_rows(s, p, s.keys[layer], c.in(1));
+    if (s.v_dim) put_rows(s, p, s.values[layer], c.in(2));
 }
 
 /* Keys or values of a batch: [n, heads, n_keys, d] of that type. */
@@ -241,17 +259,58 @@ static mx::array attend_piece_of(const call &c, piece &p)
     operands o{mx::astype(heads_first(rows_of_batch(c.in(0), p.b)), type),
                rows_of_pool(c, s.keys[layer], p, type), mx::array(0.0f), sinks};
     o.v = s.v_dim ? rows_of_pool(c, s.values[layer], p, type) : range_of(o.k, 3, 0, c.shape[2]);
+    p.see.chosen = choice_of(c, p.b, p.before);
     const mx::array y = attend_batch(c, o, p.see);
     return c.is_narrow(0) ? mx::astype(y, *c.narrow) : y;
 }
 
 mx::array attend_pages(const call &c)
 {
-    plan_of_run &p = planned(c);
+    const qn_params_attend &a = c.p().attend;
+    plan_of_run &p = planned(c, {a.window, a.chunk, c.in(0).shape(1), a.whole != 0, a.block > 0}, 3);
     if (!c.p().attend.is_written) write_rows(c, p);
     std::vector<mx::array> parts;
     for (piece &one : p.pieces) parts.push_back(attend_piece_of(c, one));
     return joined(c, std::move(parts));
+}
+
+/* ---- keys of an index --------------------------------------------------------------------------------- */
+
+static plan_of_run &planned_index(const call &c)
+{
+    return planned(c, {}, 2);
+}
+
+std::vector<indexed> index_pages(const call &c)
+{
+    qn_mlx_state &s = *c.step.state;
+    plan_of_run &p = planned_index(c);
+    const tables &at = p.at;
+    std::vector<indexed> all;
+    put_rows(s, p, s.keys[static_cast<size_t>(c.p().index.layer)], mx::expand_dims(c.in(1), 1));
+    for (size_t i = 0; i + 1 < at.row_begin.size(); i++) {
+        const int64_t row = at.row_begin[i], n = at.row_begin[i + 1] - row,
+                      sequence = static_cast<int64_t>(i);
+        if (n > 0)
+            all.push_back({sequence, row, n, at.positions[row], at.table(sequence)[0] * at.page_tokens});
+    }
+    return all;
+}
+
+mx::array keys_in_pages(const call &c, const indexed &x, int64_t begin, int64_t end)
+{
+    const qn_mlx_state &s = *c.step.state;
+    const tables &at = planned_index(c).at;
+    const int32_t *table = at.table(x.sequence) + 1;
+    const int64_t block = c.p().index.block;
+    const mx::array &pool = s.keys[static_cast<size_t>(c.p().index.layer)];
+    std::vector<int32_t> rows;
+    for (int64_t i = begin; i < end; i++) {
+        const int64_t t = (i + 1) * block - 1 - x.before;
+        const int32_t place = places_of_units(s, {table[t / at.page_tokens]})[0];
+        rows.push_back(static_cast<int32_t>(place * at.page_tokens + t % at.page_tokens));
+    }
+    return mx::reshape(mx::take(pool, numbers(rows, {dim(end - begin)}), 0), {dim(end - begin), -1});
 }
 
 } // namespace qn

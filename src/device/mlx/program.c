@@ -67,6 +67,7 @@ void qn_mlx_set_probe(qn_exec *base, qn_probe_fn *probe, qn_probe_wants_fn *want
 static qn_state *state_of(const qn_plan_step *s)
 {
     if (s->prim == QN_PRIM_ATTEND) return s->params.attend.state;
+    if (s->prim == QN_PRIM_INDEX_BLOCKS) return s->params.index.state;
     if (s->prim == QN_PRIM_SHORT_CONV || s->prim == QN_PRIM_GATED_DELTA) return s->params.recurrent.state;
     return NULL;
 }
@@ -414,18 +415,9 @@ static void find_states(qn_mlx_exec *e)
     }
 }
 
-static qn_status check_steps(const qn_plan *plan)
-{
-    for (int i = 0; i < plan->n_steps; i++)
-        if (plan->steps[i].prim == QN_PRIM_INDEX_BLOCKS)
-            return qn_fail(QN_E_UNSUPPORTED, "the device mlx has no attention over chosen blocks");
-    return QN_OK;
-}
-
 qn_status qn_mlx_compile(qn_device *base, const qn_plan *plan, qn_exec **out)
 {
     QN_TRY(qn_mlx_check_weights(plan));
-    QN_TRY(check_steps(plan));
     QN_TRY(qn_ledger_reserve(base->ledger, QN_LEDGER_SCRATCH, plan->arena_bytes));
     const size_t n_slots = (size_t)plan->n_slots + 1, n_steps = (size_t)plan->n_steps + 1;
     qn_mlx_exec *e = qn_calloc(1, sizeof *e);
