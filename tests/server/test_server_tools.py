@@ -227,9 +227,9 @@ def test_ids_that_mistral_takes(tmp_path):
 # ---- text that was held back ----
 
 def test_calls_that_the_template_does_not_show(tmp_path):
-    """The loop goes on with LFM2's template, which shows no calls: they go into the answer's text as the model writes them."""
-    s = say(str(tmp_path), FORMS["lfm2"][1], "{#- <|tool_call_start|> -#}{% for m in messages %}<{{ m.role }}>{{ m.content }}"
-                                             "{% endfor %} Say it:")
+    """The loop goes on with a template like LFM2's: calls go into the answer's text as the model writes them."""
+    shown = "{#- <|tool_call_start|> -#}{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %} Say it:"
+    s = say(str(tmp_path), FORMS["lfm2"][1], shown)
     try:
         choice = ask(s, messages=HELLO, tools=TOOLS)["choices"][0]["message"]
         assert len(choice["tool_calls"]) == 2

@@ -18,7 +18,8 @@ static json_t *arguments_of(const json_t *call)
     json_t *given = json_object_get(json_object_get(call, "function"), "arguments"), *read = NULL;
     if (json_is_object(given)) return json_incref(given);
     if (json_is_string(given) &&
-        qn_json_parse_lenient("arguments", json_string_value(given), json_string_length(given), &read) == QN_OK &&
+        qn_json_parse_lenient("arguments", json_string_value(given), json_string_length(given), &read) ==
+            QN_OK &&
         json_is_object(read))
         return read;
     json_decref(read);
@@ -27,7 +28,8 @@ static json_t *arguments_of(const json_t *call)
 
 static int is_identifier(const char *text)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_", digits[] = "0123456789";
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_",
+                      digits[] = "0123456789";
     if (!*text || !strchr(letters, *text)) return 0;
     for (; *text; text++)
         if (!strchr(letters, *text) && !strchr(digits, *text)) return 0;
