@@ -271,6 +271,7 @@ static qn_status put_value(maker *m, const qn_projector_value *v)
     default:
         QN_TRY(number_from(m, v, &n));
         if (n == 0) return QN_OK;
+        n = fmin(n, 1e15); /* no field takes more */
         return put(m, v->place, v->name, n == floor(n) ? json_integer((json_int_t)n) : json_real(n));
     }
 }
