@@ -77,6 +77,13 @@ static const char *numbers_differ(const qn_model_config *a, const qn_model_confi
     if (!near((double)a->logits_scale, (double)b->logits_scale)) return "logits_scaling";
     if (!near((double)a->embedding_scale, (double)b->embedding_scale)) return "embedding_multiplier";
     if (!near((double)a->attention_scale, (double)b->attention_scale)) return "the scale of attention";
+    if (!near((double)a->attention_in_scale, (double)b->attention_in_scale) ||
+        !near((double)a->key_scale, (double)b->key_scale) ||
+        !near((double)a->attention_out_scale, (double)b->attention_out_scale))
+        return "attention_in_multiplier";
+    if (!near((double)a->gate_scale, (double)b->gate_scale) ||
+        !near((double)a->mlp_out_scale, (double)b->mlp_out_scale))
+        return "mlp_multipliers";
     if (a->attn_logit_softcapping != b->attn_logit_softcapping) return "attn_logit_softcapping";
     if (a->final_logit_softcapping != b->final_logit_softcapping) return "final_logit_softcapping";
     if (a->hidden_act != b->hidden_act) return "hidden_act";

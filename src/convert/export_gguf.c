@@ -317,6 +317,12 @@ static qn_status read_rows(const exporting *x, const qn_rewrite_rows *r, qn_weig
                            int64_t first, int64_t n, float *out)
 {
     const int by_columns = qn_export_moves_columns(&x->target, role);
+    if (x->target.family->many_multipliers) {
+        QN_TRY(qn_rewrite_rows_read(r, first, n, out));
+        for (int64_t i = 0; i < n * r->n_cols; i++)
+            out[i] *= qn_export_scale(x->model->config, role, first + i / r->n_cols);
+        return QN_OK;
+    }
     if (!by_columns && !qn_export_moves_rows(&x->target, role)) return qn_rewrite_rows_read(r, first, n, out);
     float *row = by_columns ? qn_alloc_array((size_t)r->n_cols, sizeof *row) : NULL;
     qn_status status = by_columns && !row ? QN_E_NOMEM : QN_OK;
@@ -415,11 +421,12 @@ static qn_status write_item(exporting *x, qn_gguf_writer *w, int64_t i)
 static qn_status check_file(const exporting *x, const qn_export_more *more, const char *path)
 {
     qn_source *source = NULL;
-    qn_model_config config = {.vocab_size = 0};
+    qn_model_config config = {.vocab_size = 0}, meant = *x->model->config;
     qn_weights *weights = NULL;
+    qn_export_fold(&meant);
     qn_status status = qn_source_open(path, NULL, &source);
     if (status == QN_OK) status = qn_config_read(source, &config);
-    const char *what = status == QN_OK ? qn_export_difference(x->model->config, &config) : NULL;
+    const char *what = status == QN_OK ? qn_export_difference(&meant, &config) : NULL;
     if (what)
         status = qn_fail(QN_E_UNSUPPORTED, "%s: a GGUF file of architecture %s cannot store this model's %s",
                          qn_source_path(x->model->source), architecture_of(&x->target), what);
@@ -458,12 +465,20 @@ static qn_status find_target(exporting *x)
     if (c->encoder.both_ways)
         return qn_fail(QN_E_UNSUPPORTED, "%s: a %s is an encoder, which is not written as GGUF",
                        qn_source_path(x->model->source), c->architecture);
-    const int is_written = !c->family->many_multipliers && c->hyper.kind == QN_HYPER_NONE;
+    const int is_written = c->hyper.kind == QN_HYPER_NONE;
     for (int64_t i = 0; i < c->num_hidden_layers; i++)
         if (qn_layer_recurs(&c->layers[i]) && !is_written)
             return qn_fail(QN_E_UNSUPPORTED,
                            "%s: layers of a %s recur (layer %lld does), which is not written as GGUF",
                            qn_source_path(x->model->source), c->architecture, (long long)i);
+    /* A multiplier of what a matrix gives is not one of its bias, and a head that is the embedding has one of its own. */
+    if (c->family->many_multipliers &&
+        (c->attention_bias || c->mlp_bias || c->state_space.in_bias || c->state_space.out_bias ||
+         (qn_weights_tied(x->model->weights) && c->embedding_scale != c->logits_scale)))
+        return qn_fail(QN_E_UNSUPPORTED,
+                       "%s: the multipliers of a %s with %s do not fit into the matrices of a GGUF file",
+                       qn_source_path(x->model->source), c->architecture,
+                       qn_weights_tied(x->model->weights) ? "a tied head" : "biases");
     /* Readers differ in how they stretch positions then. */
     if (c->latent.kv_lora_rank && c->query_scale_beta != 0)
         return qn_fail(QN_E_UNSUPPORTED, "%s: a %s scales queries over latents, which is not written as GGUF",

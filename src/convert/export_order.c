@@ -96,6 +96,50 @@ void qn_export_columns(const qn_model_config *target, const float *from, float *
         memcpy(to + i * dv, from + untiled(d, i * dv, dv), (size_t)dv * sizeof *to);
 }
 
+float qn_export_scale(const qn_model_config *published, qn_weight_role role, int64_t row)
+{
+    const qn_model_config *c = published;
+    const qn_state_space_config *s = &c->state_space;
+    const int64_t inner = s->mamba_n_heads * s->mamba_d_head, shared = s->mamba_n_groups * s->mamba_d_state;
+    const int64_t parts[QN_SSM_PARTS] = {inner, inner, shared, shared, s->mamba_n_heads};
+    int part = 0;
+    if (!c->family->many_multipliers) return 1;
+    switch (role) {
+    case QN_WEIGHT_EMBED:
+        return c->embedding_scale;
+    case QN_WEIGHT_LM_HEAD:
+        return c->logits_scale;
+    case QN_WEIGHT_Q:
+    case QN_WEIGHT_V:
+        return c->attention_in_scale;
+    case QN_WEIGHT_K:
+        return c->attention_in_scale * c->key_scale;
+    case QN_WEIGHT_O:
+        return c->attention_out_scale;
+    case QN_WEIGHT_GATE:
+        return c->gate_scale;
+    case QN_WEIGHT_DOWN:
+        return c->mlp_out_scale;
+    case QN_WEIGHT_SSM_OUT:
+        return s->out_scale;
+    case QN_WEIGHT_SSM_IN:
+        while (part < QN_SSM_PARTS - 1 && row >= parts[part]) row -= parts[part++];
+        return s->in_scale * s->part_scale[part];
+    default:
+        return 1;
+    }
+}
+
+void qn_export_fold(qn_model_config *c)
+{
+    qn_state_space_config *s = &c->state_space;
+    if (!c->family->many_multipliers) return;
+    c->embedding_scale = c->logits_scale = c->attention_in_scale = c->key_scale = c->attention_out_scale =
+        c->gate_scale = c->mlp_out_scale = 1;
+    s->in_scale = s->out_scale = 1;
+    for (int i = 0; i < QN_SSM_PARTS; i++) s->part_scale[i] = 1;
+}
+
 float qn_export_number(qn_weight_role role, float x)
 {
     return role == QN_WEIGHT_SSM_A_LOG || role == QN_WEIGHT_DELTA_A_LOG ? -expf(x) : x;

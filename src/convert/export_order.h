@@ -19,6 +19,10 @@ int64_t qn_export_row(const qn_model_config *target, qn_weight_role role, int64_
 int qn_export_moves_columns(const qn_model_config *target, qn_weight_role role);
 /* A row of the source, in that order: to[n_cols]. */
 void qn_export_columns(const qn_model_config *target, const float *from, float *to);
+/* What rows of the role are multiplied by, of a model whose multipliers go into the weights. */
+float qn_export_scale(const qn_model_config *published, qn_weight_role role, int64_t row);
+/* A configuration of published files, less what qn_export_scale has of it. */
+void qn_export_fold(qn_model_config *c);
 /* What a number of a vector becomes. */
 float qn_export_number(qn_weight_role role, float x);
 

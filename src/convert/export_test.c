@@ -102,6 +102,7 @@ static const char *const families[] = {"models/llama",
                                        "models/deepseek_v3",
                                        "models/deepseek_v2",
                                        "models/glm4_moe_lite",
+                                       "models/falcon_h1",
                                        "models/kimi_linear"};
 
 static void same_logits(void **state)
@@ -294,7 +295,6 @@ static void refuses(void **state)
     } rows[] = {
         {"models/llama", "iq2_xxs", "q4_k", QN_E_ARG},
         {"models/llama", "affine4_g64_f16", "q4_k", QN_E_ARG},
-        {"models/falcon_h1", "f32", "layers of a falcon_h1 recur", QN_E_UNSUPPORTED},
         {"models/qwen4_exp", "f32", "layers of a qwen4_exp recur", QN_E_UNSUPPORTED},
         {"models/mistral4", "f32", "a mistral4 scales queries over latents", QN_E_UNSUPPORTED},
         {"models/glm5_next", "f32", "layers of a glm5_next recur", QN_E_UNSUPPORTED},
