@@ -59,7 +59,7 @@ int main(int argc, char **argv)
         [QN_PRECISION_HIGH] = "high", [QN_PRECISION_FAST] = "fast", [QN_PRECISION_EXACT] = "exact"};
     char line[64];
     qn_model *model = NULL;
-    qn_model_options o = {.precision = QN_PRECISION_HIGH};
+    qn_model_options o = {.device = "cpu", .precision = QN_PRECISION_HIGH};
     if (argc != 5) return fprintf(stderr, "usage: embed_bench MODEL TEXTS.json PRECISION THREADS\n"), 2;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(names[i], argv[3]) == 0) o.precision = (qn_precision)i;
