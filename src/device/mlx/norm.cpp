@@ -23,10 +23,18 @@ static std::optional<mx::array> narrow_factors(const call &c, int i)
     });
 }
 
+/* What is multiplied next is of 16 bits, if that may be: the norm of an f32 array too. */
+static mx::array narrowed(const call &c, const mx::array &y)
+{
+    return c.narrow && c.dtype == mx::float32 ? mx::astype(y, *c.narrow) : y;
+}
+
 mx::array prim_RMS_NORM(const call &c)
 {
     if (c.in(0).size() == 0) return c.in(0);
-    return mx::fast::rms_norm(c.in(0), c.is_narrow(0) ? narrow_factors(c, 1) : factors(c, 1), c.p().norm.eps);
+    const mx::array y =
+        mx::fast::rms_norm(c.in(0), c.is_narrow(0) ? narrow_factors(c, 1) : factors(c, 1), c.p().norm.eps);
+    return narrowed(c, y);
 }
 
 /* r h - x r^3 mean(h x), with r the inverse root of the mean square and h the gradient times the weight. */
@@ -48,7 +56,7 @@ mx::array prim_LAYER_NORM(const call &c)
     const auto as_input = [&](int i) {
         return c.n() > i ? std::optional(mx::astype(c.in(i), c.in(0).dtype())) : none;
     };
-    return mx::fast::layer_norm(c.in(0), as_input(1), as_input(2), c.p().norm.eps);
+    return narrowed(c, mx::fast::layer_norm(c.in(0), as_input(1), as_input(2), c.p().norm.eps));
 }
 
 /* ---- rotary position embedding ------------------------------------------------------------------------- */

@@ -88,13 +88,22 @@ static qn_status lora_of(const qn_plan_step *s, qn_mlx_lora **out)
     return QN_OK;
 }
 
-/* The head's products with quantised matrices stay f32 with `high`: its logits are of no use in fewer bits. */
+/* The stream between the layers is f32 where 16 bits would cost more than they save: with `high`, which is to be near
+ * exact, and in f16, whose numbers end at 65504 (Gemma 3's go further). It begins with the rows of embeddings; sums of f32 and
+ * 16 bits are f32, and norms of it are 16 bits again. */
+static int keeps_stream(const qn_mlx_exec *e)
+{
+    return e->plan.precision == QN_PRECISION_HIGH || e->narrow == QN_DTYPE_F16;
+}
+
+/* With `high`, the last norm and the products of a quantised head stay f32: its logits are of no use in fewer bits. */
 static qn_dtype narrow_of(const qn_mlx_exec *e, const qn_plan_step *s)
 {
     const qn_mlx_shim *shim = qn_mlx_device_of(e)->shim;
-    if (e->plan.precision != QN_PRECISION_HIGH || s->prim != QN_PRIM_MATMUL || !s->out.shape.sym[QN_SYM_L])
-        return e->narrow;
-    const qn_mlx_weight *w = qn_mlx_weight_of(e, &s->in[1]);
+    if (s->prim == QN_PRIM_TAKE && keeps_stream(e)) return QN_DTYPE_F32;
+    if (e->plan.precision != QN_PRECISION_HIGH || !s->out.shape.sym[QN_SYM_L]) return e->narrow;
+    if (s->prim == QN_PRIM_RMS_NORM || s->prim == QN_PRIM_LAYER_NORM) return QN_DTYPE_F32;
+    const qn_mlx_weight *w = s->prim == QN_PRIM_MATMUL ? qn_mlx_weight_of(e, &s->in[1]) : NULL;
     return w && shim->weight_is_quantised(w) ? QN_DTYPE_F32 : e->narrow;
 }
 
