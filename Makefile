@@ -274,7 +274,7 @@ hashes: $(B)/tests/models/hashes_test
 	$(Q)QUERN_WRITE_HASHES=1 $<
 
 test-cli: all $(B)/libquern-cuda-host.so
-	$(Q)QUERN=$(B)/quern tests/run $(filter-out $(REAL_CLI_TESTS) $(MLX_TESTS),$(wildcard tests/cli/test_*.py tests/hub/test_*.py tests/server/test_*.py))
+	$(Q)QUERN=$(B)/quern tests/run $(filter-out $(REAL_CLI_TESTS) $(MLX_TESTS),$(wildcard tests/cli/test_*.py tests/tree/test_*.py tests/hub/test_*.py tests/server/test_*.py))
 
 include tools/make/checkers.mk tools/make/arm64.mk tools/make/fixtures.mk tools/make/fuzz.mk tools/make/peers.mk
 

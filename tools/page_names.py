@@ -47,7 +47,7 @@ EXEMPT = {
 CALLED = {"docs/go-mlx.md": "tests/go_mlx/"}
 
 # Files whose words prove nothing: this one and its test name what does not exist.
-NO_SOURCE = ("tests/golden/", "tests/corpus/", "docs/", "tools/page_names.py", "tests/cli/test_tree.py")
+NO_SOURCE = ("tests/golden/", "tests/corpus/", "docs/", "tools/page_names.py", "tests/tree/test_tree.py")
 
 SPAN = re.compile(r"(`+)(.+?)\1", re.DOTALL)
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)

@@ -20,7 +20,7 @@
 #include "format/source/source.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 #include "tests/support/scratch.h"
 #include "text/chat/chat.h"
 #include "text/tokenizer/tokenizer_source.h"

@@ -22,7 +22,7 @@
 #include "model/adapter/adapters.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 #include "tests/support/scratch.h"
 #include "tests/support/train_help.h"
 #include "train/files/trainable_file.h"

@@ -18,7 +18,7 @@ TOLERANCE = 2e-4  # of the fixtures' README, for float32 arithmetic
 
 
 def tolerance(name):
-    """Of the fixtures' README, as in tests/support/golden_states.c."""
+    """Of the fixtures' README, as in tests/support/models/golden_states.c."""
     if name.startswith(("qwen3_next", "qwen3_5")):
         return 2e-3
     return 1e-3 if name.startswith("gemma4") else TOLERANCE

@@ -17,7 +17,7 @@
 #include "device/device.h"
 #include "tests/devices/other_compare.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/packed_weight.h"
+#include "tests/support/models/packed_weight.h"
 
 #define OK(expr)                                              \
     do {                                                      \

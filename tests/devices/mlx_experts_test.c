@@ -12,7 +12,7 @@
 #include "quant/types.h"
 #include "tests/devices/other_golden.h"
 #include "tests/support/engine_help.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 
 #define MODEL "tests/golden/mlx/gemma4_moe-4bit"
 

@@ -18,7 +18,7 @@
 #include "tests/devices/other_compare.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/kinds.h"
+#include "tests/support/models/kinds.h"
 
 /* Relative L2 of a row of logits. mlx_lm itself, on MLX's CPU back end, is 1.8e-2 to 8.3e-2 from its own f32 in bf16 on these
  * models with random weights, and 1.6e-3 to 9.5e-3 in f16. */

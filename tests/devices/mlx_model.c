@@ -12,9 +12,9 @@
 #include "base/random.h"
 #include "format/safetensors/safetensors.h"
 #include "quant/types.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
+#include "tests/support/models/typed_model.h"
 #include "tests/support/scratch.h"
-#include "tests/support/typed_model.h"
 
 enum { HIDDEN = 256, FFN = 256, HEADS = 4, KV_HEADS = 2, LAYERS = 2 };
 

@@ -4,7 +4,7 @@
 
 #include <quern/dtype.h>
 
-/* folder/NAME, the directory of a model like that of tests/support/typed_model.h with matrices of `type`.
+/* folder/NAME, the directory of a model like that of tests/support/models/typed_model.h with matrices of `type`.
  * config: JSON text that a merge patch (RFC 7386) brings into config.json, NULL: none. dense: a module
  * ("lm_head") whose weight is BF16 and has no scales; left_out: a tensor that is not written; retyped: one
  * that is written as I8; narrowed: one that lacks its last column; scaled: a module with a global_scale; each

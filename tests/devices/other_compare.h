@@ -23,8 +23,8 @@ typedef enum {
     QN_TEST_MATMUL_F64,  /* absolute */
     QN_TEST_PRODUCT,     /* products with weights, additions of adapters, losses by a head */
     QN_TEST_LOGITS,      /* absolute: logits of whole models */
-    QN_TEST_LOGITS_WIDE, /* absolute: of the kinds whose golden tolerance is wide (tests/support/golden_states.h) */
-    QN_TEST_LOSS,        /* training beside peft: see qn_lora_bounds */
+    QN_TEST_LOGITS_WIDE, /* absolute: of the kinds whose golden tolerance is wide (tests/support/models/golden_states.h) */
+    QN_TEST_LOSS, /* training beside peft: see qn_lora_bounds */
     QN_TEST_GRADIENT,
     QN_TEST_WEIGHT,
     QN_TEST_TOLERANCES

@@ -22,8 +22,8 @@
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/formula.h"
-#include "tests/support/golden_states.h"
-#include "tests/support/kinds.h"
+#include "tests/support/models/golden_states.h"
+#include "tests/support/models/kinds.h"
 #include "tests/support/scratch.h"
 
 enum { PROMPTS_MAX = 12, FLOATS_MAX = 1 << 16 };

@@ -24,8 +24,8 @@
 #include "tests/engine/resident.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/golden_states.h"
-#include "tests/support/kinds.h"
+#include "tests/support/models/golden_states.h"
+#include "tests/support/models/kinds.h"
 #include "tests/support/scratch.h"
 
 /* The device orders its sums in its own way. */

@@ -14,7 +14,7 @@
 #include "base/random.h"
 #include "prim/dtype.h"
 #include "tests/devices/other_compare.h"
-#include "tests/support/packed_weight.h"
+#include "tests/support/models/packed_weight.h"
 
 #define OK(expr)                                              \
     do {                                                      \

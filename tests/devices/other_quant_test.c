@@ -9,7 +9,7 @@
 
 #include "tests/devices/other_compare.h"
 #include "tests/devices/other_golden.h"
-#include "tests/support/quant_golden.h"
+#include "tests/support/models/quant_golden.h"
 
 static qn_engine_options on_other(void)
 {

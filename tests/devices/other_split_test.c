@@ -25,8 +25,8 @@
 #include "tests/devices/other_compare.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/golden_states.h"
-#include "tests/support/kinds.h"
+#include "tests/support/models/golden_states.h"
+#include "tests/support/models/kinds.h"
 #include "tests/support/scratch.h"
 
 /* Of both devices: each orders its sums in its own way. */

@@ -12,8 +12,8 @@
 #include "tests/devices/other_compare.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/kinds.h"
-#include "tests/support/lora_sets.h"
+#include "tests/support/models/kinds.h"
+#include "tests/support/models/lora_sets.h"
 
 enum { SETS_MAX = 32, NAME_BYTES = 64 };
 

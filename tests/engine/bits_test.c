@@ -9,8 +9,8 @@
 #include "device/cpu/kernels/kernels.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/models/typed_model.h"
 #include "tests/support/scratch.h"
-#include "tests/support/typed_model.h"
 
 /* LONG is two chunks of 512 and three groups of 256 positions, which not every weight type needs anew; scalar
  * code is slow, and so are emulators, and sanitizers, which look for other faults. */

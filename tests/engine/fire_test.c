@@ -16,10 +16,10 @@
 
 #include "base/mem.h"
 #include "tests/engine/requests.h"
-#include "tests/support/adapter_dir.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/adapter_dir.h"
+#include "tests/support/models/model_dir.h"
 #include "tests/support/scratch.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)

@@ -19,7 +19,7 @@
 #include "engine/schedule/scheduler_parts.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 #include "tests/support/scratch.h"
 
 enum { VOCAB_MAX = 2048, IDS_MAX = 2048, PICTURES = 3, PLACES_MAX = 4, RANDOM_ROWS = 24 };

@@ -22,9 +22,9 @@
 #include "format/safetensors/safetensors.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/golden_states.h"
-#include "tests/support/kinds.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/golden_states.h"
+#include "tests/support/models/kinds.h"
+#include "tests/support/models/model_dir.h"
 #include "tests/support/scratch.h"
 
 static const int32_t prompt_ids[] = {3,  14, 15, 92, 65, 35, 89, 79, 32, 38,

@@ -15,7 +15,7 @@
 #include "model/config/config.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/kinds.h"
+#include "tests/support/models/kinds.h"
 
 /* Past windows of 16 and 20, several pages of 32, and the length where LongRoPE turns over. */
 enum { N = 180 };

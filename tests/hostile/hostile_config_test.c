@@ -16,8 +16,8 @@
 #include "model/weights/weights.h"
 #include "tests/hostile/hostile.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/gguf_file.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/gguf_file.h"
+#include "tests/support/models/model_dir.h"
 #include "tests/support/scratch.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))

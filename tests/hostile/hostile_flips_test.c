@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "tests/hostile/hostile.h"
-#include "tests/support/gguf_file.h"
+#include "tests/support/models/gguf_file.h"
 #include "tests/support/scratch.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))

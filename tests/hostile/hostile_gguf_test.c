@@ -25,7 +25,7 @@
 #include "base/mem.h"
 #include "tests/hostile/hostile.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/gguf_file.h"
+#include "tests/support/models/gguf_file.h"
 #include "tests/support/scratch.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))

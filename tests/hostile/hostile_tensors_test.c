@@ -15,8 +15,8 @@
 #include "format/safetensors/safetensors.h"
 #include "tests/hostile/hostile.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/gguf_file.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/gguf_file.h"
+#include "tests/support/models/model_dir.h"
 #include "tests/support/scratch.h"
 
 enum { KINDS_MAX = 128, KIND_BYTES = 128, MODELS_MAX = 64 };

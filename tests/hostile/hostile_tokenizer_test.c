@@ -17,7 +17,7 @@
 #include "base/mem.h"
 #include "tests/hostile/hostile.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 #include "tests/support/scratch.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))

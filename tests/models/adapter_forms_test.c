@@ -14,10 +14,10 @@
 
 #include "base/mem.h"
 #include "format/safetensors/safetensors.h"
-#include "tests/support/adapter_dir.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/formula.h"
+#include "tests/support/models/adapter_dir.h"
 #include "tests/support/scratch.h"
 
 enum { IDS_MAX = 16, VOCAB_MAX = 1024 };

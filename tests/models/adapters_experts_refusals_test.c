@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "model/adapter/adapter_file.h"
-#include "tests/support/adapter_dir.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/models/adapter_dir.h"
 #include "tests/support/scratch.h"
 
 static char experts[] = "model.layers.1.mlp.experts";

@@ -15,11 +15,11 @@
 #include "base/random.h"
 #include "format/source/source.h"
 #include "prim/dtype.h"
-#include "tests/support/adapter_dir.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/golden_states.h"
-#include "tests/support/kinds.h"
+#include "tests/support/models/adapter_dir.h"
+#include "tests/support/models/golden_states.h"
+#include "tests/support/models/kinds.h"
 #include "tests/support/scratch.h"
 
 enum { IDS = 40, RANK = 3 };

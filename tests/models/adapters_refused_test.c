@@ -15,10 +15,10 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "tests/support/adapter_dir.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/adapter_dir.h"
+#include "tests/support/models/model_dir.h"
 #include "tests/support/scratch.h"
 
 enum { HIDDEN = 64, RANK = 4 }; /* of the fixture llama and of what is made here */

@@ -17,12 +17,12 @@
 #include "base/random.h"
 #include "device/cpu/kernels/kernels.h"
 #include "format/files/mmap.h"
-#include "tests/support/adapter_dir.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/gguf_file.h"
+#include "tests/support/models/adapter_dir.h"
+#include "tests/support/models/gguf_file.h"
+#include "tests/support/models/typed_model.h"
 #include "tests/support/scratch.h"
-#include "tests/support/typed_model.h"
 
 enum { IDS_MAX = 64, GREEDY = 16 };
 

@@ -13,7 +13,7 @@
 
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 
 enum { N_IDS = 40 }; /* longer than the fixtures' windows */
 

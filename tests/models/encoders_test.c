@@ -13,9 +13,9 @@
 #include "engine/machine/encode.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/golden_states.h"
-#include "tests/support/kinds.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/golden_states.h"
+#include "tests/support/models/kinds.h"
+#include "tests/support/models/model_dir.h"
 
 enum { PROMPTS_MAX = 12 };
 static const double tolerance = 1e-4; /* of the fixtures' README */

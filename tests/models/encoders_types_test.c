@@ -13,9 +13,9 @@
 #include "engine/machine/encode.h"
 #include "quant/types.h"
 #include "tests/support/engine_help.h"
-#include "tests/support/gguf_file.h"
+#include "tests/support/models/gguf_file.h"
+#include "tests/support/models/typed_model.h"
 #include "tests/support/scratch.h"
-#include "tests/support/typed_model.h"
 
 enum {
     HIDDEN = 256,

@@ -14,8 +14,8 @@
 #include "quant/types.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
-#include "tests/support/rewritten.h"
+#include "tests/support/models/model_dir.h"
+#include "tests/support/models/rewritten.h"
 #include "tests/support/scratch.h"
 
 static void to_f32(qn_test_copy_of *t)

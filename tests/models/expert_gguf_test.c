@@ -11,8 +11,8 @@
 
 #include "quant/types.h"
 #include "tests/support/engine_help.h"
-#include "tests/support/gguf_file.h"
-#include "tests/support/rewritten.h"
+#include "tests/support/models/gguf_file.h"
+#include "tests/support/models/rewritten.h"
 #include "tests/support/scratch.h"
 
 enum { HELD_MAX = 256 };

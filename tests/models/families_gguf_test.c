@@ -13,8 +13,8 @@
 #include "base/mem.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/golden_states.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/golden_states.h"
+#include "tests/support/models/model_dir.h"
 
 static const qn_engine_options exact = {.precision = QN_PRECISION_EXACT, .n_threads = 2};
 

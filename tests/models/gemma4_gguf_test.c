@@ -15,8 +15,8 @@
 #include "model/weights/weights.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/gguf_file.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/gguf_file.h"
+#include "tests/support/models/model_dir.h"
 #include "tests/support/scratch.h"
 
 enum { N_IDS = 40, LAYERS_MAX = 16, HALF_MAX = 64 };

@@ -10,8 +10,8 @@
 
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/gguf_model.h"
-#include "tests/support/golden_states.h"
+#include "tests/support/models/gguf_model.h"
+#include "tests/support/models/golden_states.h"
 #include "tests/support/scratch.h"
 
 static void check(const char *kind, const char *file)

@@ -16,8 +16,8 @@
 #include "format/safetensors/safetensors.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/golden_states.h"
-#include "tests/support/kinds.h"
+#include "tests/support/models/golden_states.h"
+#include "tests/support/models/kinds.h"
 
 /* Rows of values that came, one behind the other for each row of ids. */
 typedef struct {

@@ -19,8 +19,8 @@
 #include "engine/machine/images.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/golden_states.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/golden_states.h"
+#include "tests/support/models/model_dir.h"
 
 static const char model[] = "models/qwen2_vl";
 enum { LOGITS_MAX = 4096 * 512 };

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/gguf_model.h"
+#include "tests/support/models/gguf_model.h"
 #include "tests/support/scratch.h"
 
 /* Tokens behind the limit that are looked at; sequences of one step; texts. */

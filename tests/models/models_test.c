@@ -13,9 +13,9 @@
 #include "device/cpu/kernels/kernels.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/golden_states.h"
-#include "tests/support/kinds.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/golden_states.h"
+#include "tests/support/models/kinds.h"
+#include "tests/support/models/model_dir.h"
 
 /* ---- golden values ------------------------------------------------------------------------------------ */
 

@@ -14,8 +14,8 @@
 
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/golden_states.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/golden_states.h"
+#include "tests/support/models/model_dir.h"
 
 /* change: "+1", "-3" and "x2" of the number that is there; "not" of the truth value; "ones" for all
  * numbers of the list; else JSON. */

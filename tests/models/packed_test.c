@@ -12,9 +12,9 @@
 #include "engine/machine/pack.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
+#include "tests/support/models/typed_model.h"
 #include "tests/support/scratch.h"
-#include "tests/support/typed_model.h"
 
 enum { N_IDS = 9 };
 static const int32_t ids[N_IDS] = {3, 14, 15, 92, 65, 35, 89, 79, 32};

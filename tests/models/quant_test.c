@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "device/cpu/kernels/kernels.h"
-#include "tests/support/quant_golden.h"
+#include "tests/support/models/quant_golden.h"
 
 static void golden(void **state)
 {

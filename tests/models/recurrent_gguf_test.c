@@ -16,9 +16,9 @@
 #include "model/weights/weight_roles.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/gguf_file.h"
-#include "tests/support/golden_states.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/gguf_file.h"
+#include "tests/support/models/golden_states.h"
+#include "tests/support/models/model_dir.h"
 #include "tests/support/scratch.h"
 
 enum { TENSORS_MAX = 256 };

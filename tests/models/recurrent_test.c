@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 #include "tests/support/scratch.h"
 
 enum { N = 90, ROWS = 16 };

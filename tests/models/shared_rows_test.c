@@ -14,10 +14,10 @@
 #include "engine/machine/pack.h"
 #include "quant/types.h"
 #include "tests/support/engine_help.h"
-#include "tests/support/gguf_file.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/gguf_file.h"
+#include "tests/support/models/model_dir.h"
+#include "tests/support/models/typed_model.h"
 #include "tests/support/scratch.h"
-#include "tests/support/typed_model.h"
 
 enum { N_IDS = 9, LAYERS = 2, PARTS_MAX = 3 };
 static const int32_t ids[N_IDS] = {3, 14, 15, 92, 65, 35, 89, 79, 32};

@@ -15,7 +15,7 @@
 #include "model/vision/vision.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/golden_states.h"
+#include "tests/support/models/golden_states.h"
 
 static const char *const kinds[] = {
     "qwen2_vl",       "qwen2_5_vl", "qwen3_vl",     "qwen3_vl_moe", "qwen3_5_vision", "qwen3_5_moe_vision",

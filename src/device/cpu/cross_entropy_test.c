@@ -13,7 +13,7 @@
 #include "array/program.h"
 #include "base/mem.h"
 #include "base/random.h"
-#include "tests/support/packed_weight.h"
+#include "tests/support/models/packed_weight.h"
 
 #define OK(expr)                                              \
     do {                                                      \

@@ -13,7 +13,7 @@
 #include "base/random.h"
 #include "device/cpu/cpu.h"
 #include "device/cpu/kernels/kernels.h"
-#include "tests/support/packed_weight.h"
+#include "tests/support/models/packed_weight.h"
 
 #define OK(expr)                                              \
     do {                                                      \

@@ -14,7 +14,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "device/cpu/kernels/kernels.h"
-#include "tests/support/packed_weight.h"
+#include "tests/support/models/packed_weight.h"
 
 #define OK(expr)                                              \
     do {                                                      \

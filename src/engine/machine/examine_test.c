@@ -12,7 +12,7 @@
 #include "engine/machine/examine.h"
 #include "format/files/mmap.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 
 typedef struct {
     qn_source *source;

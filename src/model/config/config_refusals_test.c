@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "model/config/config.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 
 /* A change to config.json that must be refused, and words of the message. */
 static void test_refusals(void **state)

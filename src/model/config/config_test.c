@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "model/config/config.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 
 static void read_ok(const char *path, qn_model_config *c)
 {

@@ -11,7 +11,7 @@
 #include "model/forward/layer_groups.h"
 #include "model/weights/weights.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 
 static void close_to(double a, double b)
 {

@@ -11,7 +11,7 @@
 
 #include "model/config/config.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 
 static qn_status read_config(const char *path, qn_model_config *c)
 {

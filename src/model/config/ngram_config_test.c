@@ -12,7 +12,7 @@
 #include "model/config/blocks/ngram_config.h"
 #include "model/config/config.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 
 /* qwen3_5's layers are DDDA; its files have no numbers of a hash. */
 static const char base[] =

@@ -11,7 +11,7 @@
 #include "model/weights/weights.h"
 #include "quant/types.h"
 #include "tests/devices/mlx_model.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 #include "tests/support/scratch.h"
 
 #define MODULE "model.layers.1.mlp.down_proj"

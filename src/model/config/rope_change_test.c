@@ -11,9 +11,9 @@
 
 #include "base/mem.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/gguf_file.h"
-#include "tests/support/gguf_model.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/gguf_file.h"
+#include "tests/support/models/gguf_model.h"
+#include "tests/support/models/model_dir.h"
 #include "tests/support/scratch.h"
 
 static qn_status read_changed(const char *path, const qn_rope_options *rope, qn_buf *notes,

@@ -9,7 +9,7 @@
 
 #include "model/weights/weights.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 
 /* Opens a copy with changes. */
 static qn_status open_edited(const char *fixture, const char *patch, const qn_test_tensor_edit *edits,

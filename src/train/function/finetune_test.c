@@ -15,8 +15,8 @@
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/function_help.h"
-#include "tests/support/kinds.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/kinds.h"
+#include "tests/support/models/model_dir.h"
 
 enum { N = QN_TEST_FUNCTION_N, LENGTH = QN_TEST_FUNCTION_LENGTH };
 

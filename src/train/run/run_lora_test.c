@@ -20,7 +20,7 @@
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/json_file.h"
-#include "tests/support/lora_sets.h"
+#include "tests/support/models/lora_sets.h"
 #include "tests/support/scratch.h"
 
 enum { SETS_MAX = 32, NAME_MAX_BYTES = 64 };

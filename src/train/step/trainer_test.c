@@ -17,7 +17,7 @@
 #include "base/random.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/lora_sets.h"
+#include "tests/support/models/lora_sets.h"
 #include "train/step/trainer.h"
 
 enum { SETS_MAX = 32, KINDS_MAX = 64, NAME_MAX_BYTES = 64 };

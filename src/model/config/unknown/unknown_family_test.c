@@ -11,8 +11,8 @@
 #include "model/config/config.h"
 #include "model/config/unknown/unknown_family.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/kinds.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/kinds.h"
+#include "tests/support/models/model_dir.h"
 
 static void check_fields(const char *kind, const json_t *object)
 {

@@ -14,7 +14,7 @@
 #include "base/bytes/base64.h"
 #include "base/mem.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/gguf_file.h"
+#include "tests/support/models/gguf_file.h"
 #include "text/tokenizer/tokenizer.h"
 
 enum { TOKENS_MAX = 2000, CASES = 200 };

@@ -1,4 +1,4 @@
-#include "tests/support/packed_weight.h"
+#include "tests/support/models/packed_weight.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

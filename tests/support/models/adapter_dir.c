@@ -1,4 +1,4 @@
-#include "tests/support/adapter_dir.h"
+#include "tests/support/models/adapter_dir.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include "model/weights/weights.h"
 #include "prim/dtype.h"
 #include "tests/support/engine_help.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 #include "tests/support/scratch.h"
 
 #define PEFT_PREFIX "base_model.model."

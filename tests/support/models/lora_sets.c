@@ -1,4 +1,4 @@
-#include "tests/support/lora_sets.h"
+#include "tests/support/models/lora_sets.h"
 
 #include <math.h>
 #include <setjmp.h>

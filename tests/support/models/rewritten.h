@@ -40,7 +40,7 @@ int64_t qn_test_copy_elements(const qn_test_copy_of *t);
 /* Its numbers; test_free. */
 float *qn_test_copy_floats(const qn_test_copy_of *t);
 
-/* folder becomes a directory with the fixture's config.json, patched (tests/support/model_dir.h), and the
+/* folder becomes a directory with the fixture's config.json, patched (tests/support/models/model_dir.h), and the
  * tensors. */
 const char *qn_test_rewritten_write(const qn_test_rewritten *m, const char *folder, const char *patch);
 /* The largest difference of the logits that two models give for the ids; 0: all bits are equal. */

@@ -1,4 +1,4 @@
-#include "tests/support/quant_golden.h"
+#include "tests/support/models/quant_golden.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "tests/support/golden_states.h"
+#include "tests/support/models/golden_states.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "tests/support/typed_model.h"
+#include "tests/support/models/typed_model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 #include "base/random.h"
 #include "quant/types.h"
 #include "tests/devices/mlx_model.h"
-#include "tests/support/gguf_file.h"
+#include "tests/support/models/gguf_file.h"
 #include "tests/support/scratch.h"
 
 enum { HIDDEN = 256, FFN = 256, HEADS = 4, KV_HEADS = 2, LAYERS = 2 };

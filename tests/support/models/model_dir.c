@@ -1,4 +1,4 @@
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 
 #include <dirent.h>
 #include <limits.h>

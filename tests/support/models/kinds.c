@@ -1,4 +1,4 @@
-#include "tests/support/kinds.h"
+#include "tests/support/models/kinds.h"
 
 #include <dirent.h>
 #include <setjmp.h>

@@ -1,4 +1,4 @@
-#include "tests/support/gguf_file.h"
+#include "tests/support/models/gguf_file.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

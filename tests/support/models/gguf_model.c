@@ -1,4 +1,4 @@
-#include "tests/support/gguf_model.h"
+#include "tests/support/models/gguf_model.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include "model/config/config.h"
 #include "model/weights/weights.h"
 #include "tests/support/engine_help.h"
-#include "tests/support/gguf_file.h"
+#include "tests/support/models/gguf_file.h"
 
 enum { TENSORS_MAX = 128, PAIRS_MAX = 256 };
 

@@ -1,4 +1,4 @@
-#include "tests/support/rewritten.h"
+#include "tests/support/models/rewritten.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 #include "quant/types.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
-#include "tests/support/model_dir.h"
+#include "tests/support/models/model_dir.h"
 #include "tests/support/scratch.h"
 
 /* ---- tensors ------------------------------------------------------------------------------------------ */
