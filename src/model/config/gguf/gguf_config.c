@@ -122,6 +122,14 @@ static qn_status read_list(const qn_gguf *g, const char *key, const qn_gguf_valu
     return status;
 }
 
+static qn_status read_number(const qn_gguf *g, const char *key, json_t **out)
+{
+    double number = 0;
+    QN_TRY(qn_gguf_get_f64(g, key, -HUGE_VAL, HUGE_VAL, &number));
+    *out = json_real(number);
+    return QN_OK;
+}
+
 static qn_status read_numbers(const qn_gguf *g, const char *key, const qn_gguf_value *v, json_t **out)
 {
     if (v->type != QN_GGUF_ARRAY || v->element_type != QN_GGUF_F32 || v->count < 1 ||
@@ -141,16 +149,10 @@ static qn_status read_numbers(const qn_gguf *g, const char *key, const qn_gguf_v
     return QN_OK;
 }
 
-/* Of a list of equal numbers, one per layer, one. */
-static qn_status read_number(const qn_gguf *g, const char *key, const qn_gguf_value *v, json_t **out)
+static qn_status read_equal_numbers(const qn_gguf *g, const char *key, const qn_gguf_value *v, json_t **out)
 {
-    double number = 0;
     json_t *all = NULL;
-    if (v->type != QN_GGUF_ARRAY) {
-        QN_TRY(qn_gguf_get_f64(g, key, -HUGE_VAL, HUGE_VAL, &number));
-        *out = json_real(number);
-        return QN_OK;
-    }
+    if (v->type != QN_GGUF_ARRAY) return read_number(g, key, out);
     QN_TRY(read_numbers(g, key, v, &all));
     if (!all) return QN_OK;
     qn_status status = QN_OK;
@@ -202,7 +204,9 @@ static qn_status read_value(const qn_gguf *g, const char *key, qn_gguf_key_kind 
         QN_TRY(qn_gguf_get_bool(g, key, &flag));
         *out = json_boolean(flag);
     } else if (kind == QN_GGUF_KEY_NUMBER) {
-        QN_TRY(read_number(g, key, v, out));
+        QN_TRY(read_number(g, key, out));
+    } else if (kind == QN_GGUF_KEY_EQUAL_NUMBERS) {
+        QN_TRY(read_equal_numbers(g, key, v, out));
     } else {
         qn_gguf_string text;
         QN_TRY(qn_gguf_get_string(g, key, &text));

@@ -6,9 +6,10 @@
 
 #include "model/config/config.h"
 
-/* PER_LAYER: a number, or one for each layer. PATTERN: the period of layers that do not slide, or for each
- * layer whether it does. FLAGS: a list of 0 and 1. INTEGERS: a list of numbers from 0 on. SECTIONS: three numbers, which files have four places for. NUMBERS: a list, in which
- * those that are not finite are null. */
+/* PER_LAYER: a number, or one for each layer. PATTERN: the period of layers that do not slide, or for each layer whether it
+ * does. FLAGS: a list of 0 and 1. INTEGERS: a list of numbers from 0 on. SECTIONS: three numbers, which files have four
+ * places for. NUMBERS: a list, in which those that are not finite are null. EQUAL_NUMBERS: a number, or the same one for each
+ * layer. */
 typedef enum {
     QN_GGUF_KEY_INTEGER,
     QN_GGUF_KEY_PER_LAYER,
@@ -19,7 +20,8 @@ typedef enum {
     QN_GGUF_KEY_FLAGS,
     QN_GGUF_KEY_INTEGERS,
     QN_GGUF_KEY_SECTIONS,
-    QN_GGUF_KEY_NUMBERS
+    QN_GGUF_KEY_NUMBERS,
+    QN_GGUF_KEY_EQUAL_NUMBERS
 } qn_gguf_key_kind;
 
 typedef struct {
