@@ -243,7 +243,7 @@ test-device: $(DEVICE_TESTS) all
 
 # The device cuda without a card: its kernels compiled for this processor (tools/make/cuda.mk). CUDA_TESTS is a pattern.
 CUDA_TESTS ?= %
-CUDA_TEST_SET := $(filter $(CUDA_TESTS),$(CUDA_DEVICE_TESTS) $(CUDA_HOST_TESTS))
+CUDA_TEST_SET := $(filter $(CUDA_TESTS),$(CUDA_DEVICE_TESTS) $(CUDA_HOST_TESTS) $(B)/tests/models/seeing_test)
 test-cuda: $(CUDA_TEST_SET) $(B)/libquern-cuda-host.so
 	$(Q)QN_TEST_DEVICE=cuda QN_TEST_ROUNDS=30 QUERN_CUDA_LIBRARY=$(B)/libquern-cuda-host.so tests/run $(CUDA_TEST_SET)
 

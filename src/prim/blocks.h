@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* Added to the first column of a sequence whose rows of this step all see each other, those behind them too, and
- * besides what lies before them (of a window: that begins at each row's own). On the CPU alone. */
+ * besides what lies before them (of a window: that begins at each row's own). Not on MLX. */
 enum { QN_BLOCKS_WHOLE = 1 << 30 };
 /* Beside it: windows reach back to the first of these rows at least. */
 enum { QN_BLOCKS_BACK = 1 << 29 };

@@ -1,5 +1,6 @@
 /* Models that see: from a golden picture and the prompt around it to logits and greedy tokens, for every kind that has
- * a tower; the same with the config.json of older files, and with two pictures; the same bits whatever the chunks. */
+ * a tower; the same with the config.json of older files, and with two pictures; the same bits whatever the chunks. On the
+ * device that QN_TEST_DEVICE names, else on the CPU. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 // clang-format on
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -37,6 +39,8 @@ static golden open_golden(const char *kind, const char *dir, qn_engine_options o
     golden g = {0};
     char path[160];
     int64_t left = 1;
+    o.device = getenv("QN_TEST_DEVICE");
+    if (!o.device) o.device = "cpu";
     snprintf(path, sizeof path, "models/%s/expected.safetensors", kind);
     qn_test_ok(qn_safetensors_open(qn_test_need_fixture(path), &g.st));
     g.made = qn_golden_picture(kind);

@@ -73,7 +73,7 @@ template <qn_dtype D> static __global__ void attend(work w)
     int64_t position = row - k.begin;
     if (a.blocks) {
         k.table = a.blocks + sequence * a.table_row + 1;
-        k.before = (int64_t)k.table[-1] * QN_PAGE_TOKENS;
+        k.before = (int64_t)qn_pages_before(k.table[-1]) * QN_PAGE_TOKENS;
         position = a.positions[row];
     }
     int64_t first = a.window && position >= a.window ? position - a.window + 1 : 0;

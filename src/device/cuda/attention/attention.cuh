@@ -79,11 +79,14 @@ typedef struct {
 static __device__ __forceinline__ qn_seen qn_sight(const qn_cuda_attention &a, int64_t sequence,
                                                    int64_t begin, int64_t end, int64_t row)
 {
-    int64_t position = row - begin;
-    if (a.blocks) position = a.positions[row] - (int64_t)a.blocks[sequence * a.table_row] * QN_PAGE_TOKENS;
+    const int32_t mark = a.blocks ? a.blocks[sequence * a.table_row] : 0;
+    int64_t position = row - begin, window = a.window;
+    if (a.blocks) position = a.positions[row] - (int64_t)qn_pages_before(mark) * QN_PAGE_TOKENS;
     const int own = (int)position - (int)((uint32_t)a.positions[row] % a.chunk);
-    qn_seen s = {own > 0 ? own : 0, position + (a.reach < end - row ? a.reach : end - row)};
-    if (a.window && position - s.lo >= a.window) s.lo = position - a.window + 1;
+    const int reach = mark & QN_BLOCKS_WHOLE ? INT32_MAX : a.reach;
+    if (mark & QN_BLOCKS_BACK && window && window <= row - begin) window = row - begin + 1;
+    qn_seen s = {own > 0 ? own : 0, position + (reach < end - row ? reach : end - row)};
+    if (window && position - s.lo >= window) s.lo = position - window + 1;
     return s;
 }
 

@@ -68,7 +68,8 @@ struct qn_write_rows {
         const qn_write_kind &w = block < a.k.n_blocks ? a.k : a.v;
         if (block >= a.k.n_blocks) block -= a.k.n_blocks;
         const int32_t *table = a.blocks + qn_sequence_of(a.row_begin, a.n_sequences, row) * a.table_row;
-        const int64_t position = a.positions[row], page = table[1 + position / QN_PAGE_TOKENS - table[0]];
+        const int64_t position = a.positions[row],
+                      page = table[1 + position / QN_PAGE_TOKENS - qn_pages_before(table[0])];
         char *to = a.base + page * a.unit_bytes + w.at + head * w.head_bytes +
                    position % QN_PAGE_TOKENS * w.token_bytes;
         const int d = block * 32 + lane;

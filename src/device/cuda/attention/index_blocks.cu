@@ -35,7 +35,7 @@ static __device__ __forceinline__ candidates candidates_of(const work &w, int64_
     int64_t position = row - c.begin;
     if (w.blocks) {
         c.table = w.blocks + sequence * w.table_row + 1;
-        c.before = (int64_t)c.table[-1] * QN_PAGE_TOKENS;
+        c.before = (int64_t)qn_pages_before(c.table[-1]) * QN_PAGE_TOKENS;
         position = w.positions[row];
     }
     int64_t from = w.window && position >= w.window ? position - w.window + 1 : 0;
@@ -58,7 +58,7 @@ static __global__ void write_keys(work w)
 {
     const int64_t row = blockIdx.x, sequence = qn_sequence_of(w.row_begin, w.n_sequences, row);
     const int32_t *table = w.blocks + sequence * w.table_row;
-    const int64_t at = w.positions[row] - (int64_t)table[0] * QN_PAGE_TOKENS;
+    const int64_t at = w.positions[row] - (int64_t)qn_pages_before(table[0]) * QN_PAGE_TOKENS;
     float *to = (float *)(w.pages + table[1 + at / QN_PAGE_TOKENS] * w.page_bytes +
                           at % QN_PAGE_TOKENS * w.token_bytes);
     const int padded = (int)(w.token_bytes / 4);

@@ -5,6 +5,13 @@
 
 #include "device/cuda/attention/pages.h"
 #include "device/cuda/kernel.cuh"
+#include "prim/blocks.h"
+
+/* qn_blocks_before of the first column of a block table. */
+static __device__ __forceinline__ int32_t qn_pages_before(int32_t first_column)
+{
+    return first_column & ~(QN_BLOCKS_WHOLE | QN_BLOCKS_BACK);
+}
 
 /* Words that are loaded and stored together. */
 template <int N> struct alignas(N >= 4 ? 16 : 4 * N) qn_words {
