@@ -156,8 +156,8 @@ typedef struct {
     int64_t encoded_size;    /* numbers of each hidden state that qn_model_logits gives */
     int64_t num_labels;      /* scores that its head gives a sequence; 0: it has no such head */
     int64_t num_token_types; /* types of tokens that it tells apart; 0: none */
-    const char
-        *mmproj; /* path of the vision tower of a GGUF; "": none is open, or the model's files have it */
+    /* Path of the vision tower of a GGUF; "": none is open, or the model's files have it. */
+    const char *mmproj;
 } qn_model_info;
 
 /* Speeds of the last generation that ended; 0 before the first one ended. Times are wall-clock milliseconds.
