@@ -471,7 +471,7 @@ static qn_status find_target(exporting *x)
             return qn_fail(QN_E_UNSUPPORTED,
                            "%s: layers of a %s recur (layer %lld does), which is not written as GGUF",
                            qn_source_path(x->model->source), c->architecture, (long long)i);
-    /* A multiplier of what a matrix gives is not one of its bias, and a head that is the embedding has one of its own. */
+    /* A multiplier goes into the matrix. It must not apply to a bias, and a tied head needs the same one as the embedding. */
     if (c->family->many_multipliers &&
         (c->attention_bias || c->mlp_bias || c->state_space.in_bias || c->state_space.out_bias ||
          (qn_weights_tied(x->model->weights) && c->embedding_scale != c->logits_scale)))

@@ -88,9 +88,8 @@ static qn_status lora_of(const qn_plan_step *s, qn_mlx_lora **out)
     return QN_OK;
 }
 
-/* The stream between the layers is f32 where 16 bits would cost more than they save: with `high`, which is to be near
- * exact, and in f16, whose numbers end at 65504 (Gemma 3's go further). It begins with the rows of embeddings; sums of f32 and
- * 16 bits are f32, and norms of it are 16 bits again. */
+/* Is the stream between the layers f32? With `high` it is, for exactness. In f16 it is, because f16 ends at 65504 and Gemma 3's
+ * numbers are larger. The rows of embeddings begin the stream. A sum of f32 and 16 bits is f32; a norm of f32 gives 16 bits. */
 static int keeps_stream(const qn_mlx_exec *e)
 {
     return e->plan.precision == QN_PRECISION_HIGH || e->narrow == QN_DTYPE_F16;

@@ -156,10 +156,11 @@ qn_status qn_images_new(const qn_model_config *c, size_t n, const qn_image *imag
                         int64_t n_ids, int64_t max_tokens, qn_images **out)
 {
     if (!c->vision.family)
-        return qn_fail(QN_E_UNSUPPORTED,
-                       "the model takes no images: it is a %s without a known vision tower%s",
-                       c->architecture,
-                       c->rates_given ? "; that of a GGUF file is a file of its own, mmproj*.gguf" : "");
+        return qn_fail(
+            QN_E_UNSUPPORTED,
+            "the model takes no images: it is a %s without a known vision tower; a GGUF model has its "
+            "tower in a second file, mmproj*.gguf",
+            c->architecture);
     qn_images *im = qn_calloc(1, sizeof *im);
     if (!im) return QN_E_NOMEM;
     im->width = qn_vision_width(&c->vision, c->hidden_size);

@@ -618,7 +618,7 @@ static qn_status read_tie(const reader *r, qn_model_config *c)
     return qn_fields_bool(&r->fields, "tie_word_embeddings", &c->tie_word_embeddings, NULL);
 }
 
-/* The tower of a GGUF lies in a file of its own. One that was found beside the model and does not fit is left out. */
+/* A GGUF model has its tower in a second file. If that was only found beside the model and does not fit, it is not used. */
 static qn_status read_projector(const reader *r, qn_model_config *c)
 {
     const char *note = qn_source_projector_note(r->src);

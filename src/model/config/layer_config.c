@@ -257,7 +257,7 @@ static qn_status read_gate(const qn_fields *f, qn_delta_config *d)
                    f->file, qn_fields_label(f, key, label, sizeof label), type);
 }
 
-/* GGUF files of families by key head have q, k and v in a tensor of their own, but for those of older converters. */
+/* Of families whose rows lie by key head: does the GGUF file have one tensor for q, k and v? Older converters put z there too. */
 static int has_qkv(const qn_source *src, const qn_family *family, const qn_model_config *c)
 {
     int64_t layer = 0;

@@ -7,9 +7,9 @@
 #include "base/status.h"
 #include "model/config/families.h"
 
-/* root: what gguf_config.c read of the file. Sizes of blocks, one for each layer, become index_kpool and indexed_layers;
- * flags of layers with an index of their own become indexer_types; layers of n-grams become ple_layer_ids, and their width
- * ple_embed_dim. QN_E_UNSUPPORTED: numbers differ between layers, or limits between experts and the shared one. */
+/* root: what gguf_config.c read of the file. The sizes of blocks, one for each layer, become index_kpool and indexed_layers.
+ * The flags that say which layers have an index become indexer_types. The layers of n-grams become ple_layer_ids, and their
+ * width becomes ple_embed_dim. QN_E_UNSUPPORTED: numbers differ between layers, or limits between experts and the shared one. */
 qn_status qn_gguf_blocks(const char *path, const char *architecture, const qn_family *family, json_t *root);
 
 #endif
