@@ -11,6 +11,7 @@
 #include "api/discovery.h"
 #include "base/arena.h"
 #include "base/buf.h"
+#include "base/bytes/part_name.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "format/source/projector_file.h"
@@ -200,32 +201,19 @@ static qn_status report_model(walk *w, const char *name, qn_discovery *d)
 
 /* ---- GGUF files --------------------------------------------------------------------------------------- */
 
-/* Is this "PREFIX-00002-of-00005.gguf"? *part and *n_parts are its numbers. */
-static int is_part(const char *name, int64_t *part, int64_t *n_parts)
-{
-    static const char pattern[] = "-ddddd-of-ddddd.gguf";
-    size_t n = strlen(name), m = sizeof pattern - 1;
-    if (n <= m) return 0;
-    const char *at = name + n - m;
-    for (size_t i = 0; i < m; i++)
-        if (pattern[i] == 'd' && i < m - 5 ? at[i] < '0' || at[i] > '9' : at[i] != pattern[i]) return 0;
-    *part = strtol(at + 1, NULL, 10);
-    *n_parts = strtol(at + 10, NULL, 10);
-    return *n_parts > 0;
-}
-
 /* Joins parts: their names differ in nothing but the number of the part, so they are found by the name with
  * that number blanked out. */
 static qn_status collect_sets(listing *l, qn_map *by_key, gguf_set *sets, size_t *n_sets)
 {
     for (size_t i = 0; i < l->gguf.count; i++) {
         const entry *e = &l->gguf.items[i];
-        int64_t part, n_parts = 0, at = 0;
+        qn_part_name p = {.n_parts = 0};
+        int64_t at = 0;
         size_t n = strlen(e->name);
-        if (is_part(e->name, &part, &n_parts)) {
+        if (qn_part_name_read(e->name, &p)) {
             char *key = qn_arena_strndup(&l->arena, e->name, n);
             if (!key) return QN_E_NOMEM;
-            memset(key + n - 19, '#', 5);
+            memset(key + p.n_prefix + 1, '#', 5);
             if (qn_map_get(by_key, key, n, &at)) {
                 sets[at].n_files++;
                 sets[at].size_bytes += e->size_bytes;
@@ -233,9 +221,41 @@ static qn_status collect_sets(listing *l, qn_map *by_key, gguf_set *sets, size_t
             }
             QN_TRY(qn_map_set(by_key, key, n, (int64_t)*n_sets, NULL, NULL));
         }
-        sets[(*n_sets)++] = (gguf_set){e->name, 1, n_parts, e->size_bytes};
+        sets[(*n_sets)++] = (gguf_set){e->name, 1, p.n_parts, e->size_bytes};
     }
     return QN_OK;
+}
+
+static qn_status report_set(walk *w, const gguf_set *set)
+{
+    char error[128] = "";
+    if (set->n_parts && set->n_files != set->n_parts)
+        snprintf(error, sizeof error, "only %lld of its %lld parts exist", (long long)set->n_files,
+                 (long long)set->n_parts);
+    qn_discovery d = {.format = "gguf",
+                      .n_files = set->n_files,
+                      .size_bytes = set->size_bytes,
+                      .status = error[0] ? QN_E_NOT_FOUND : QN_OK,
+                      .error = error};
+    return report_model(w, set->name, &d);
+}
+
+/* The path is named as a part: the others beside it count too. Opening it says which are missing. */
+static qn_status report_part(walk *w, const char *path, const qn_part_name *name)
+{
+    qn_discovery d = {.format = "gguf", .error = ""};
+    for (int64_t i = 0; i < name->n_parts; i++) {
+        struct stat st;
+        qn_buf part = {0};
+        qn_part_name_put(&part, path, name, i);
+        QN_TRY(part.status);
+        if (stat(part.data, &st) == 0) {
+            d.n_files++;
+            d.size_bytes += (size_t)st.st_size;
+        }
+        qn_buf_free(&part);
+    }
+    return report_model(w, NULL, &d);
 }
 
 static qn_status report_gguf(walk *w, listing *l)
@@ -246,16 +266,7 @@ static qn_status report_gguf(walk *w, listing *l)
     qn_map *by_key = qn_map_new(16);
     qn_status status = sets && by_key ? collect_sets(l, by_key, sets, &n) : QN_E_NOMEM;
     for (size_t i = 0; i < n && status == QN_OK; i++) {
-        char error[128] = "";
-        if (sets[i].n_parts && sets[i].n_files != sets[i].n_parts)
-            snprintf(error, sizeof error, "only %lld of its %lld parts exist", (long long)sets[i].n_files,
-                     (long long)sets[i].n_parts);
-        qn_discovery d = {.format = "gguf",
-                          .n_files = sets[i].n_files,
-                          .size_bytes = sets[i].size_bytes,
-                          .status = error[0] ? QN_E_NOT_FOUND : QN_OK,
-                          .error = error};
-        status = report_model(w, sets[i].name, &d);
+        status = report_set(w, &sets[i]);
     }
     qn_map_free(by_key);
     qn_free(sets);
@@ -367,6 +378,8 @@ static qn_status walk_from(walk *w, const char *path)
     qn_buf_puts(&w->path, path);
     QN_TRY(w->path.status);
     if (S_ISDIR(st.st_mode)) return visit(w, 1);
+    qn_part_name part;
+    if (qn_part_name_read(path, &part)) return report_part(w, path, &part);
     qn_discovery d = {.format = ends_with(path, ".safetensors") || ends_with(path, ".json") ? "safetensors"
                                                                                             : "gguf",
                       .n_files = 1,

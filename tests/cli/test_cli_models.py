@@ -107,6 +107,8 @@ def test_several_gguf_and_split_ones(tmp_path, gguf):
     big, cut = out["models"][2], out["models"][3]
     assert big["n_files"] == 2 and big["size_bytes"] == 2 * os.path.getsize(gguf)
     assert cut["status"] == "QN_E_NOT_FOUND" and "1 of its 3 parts" in cut["error"]
+    part = listing(tmp_path / "big-00002-of-00002.gguf")["models"][0]
+    assert part["path"].endswith("big-00002-of-00002.gguf") and part["size_bytes"] == big["size_bytes"]
 
 
 def test_gguf_beside_safetensors(tmp_path, gguf):

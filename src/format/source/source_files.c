@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/bytes/part_name.h"
 #include "base/map.h"
 #include "base/mem.h"
 #include "format/safetensors/json_scan.h"
@@ -578,44 +579,19 @@ qn_status qn_source_files_find(const char *path, const qn_source_options *option
 
 /* ---- parts of a GGUF ------------------------------------------------------------------------------------ */
 
-int qn_source_is_part(const char *name, size_t *n_prefix, int64_t *part, int64_t *n_parts)
-{
-    enum { TAIL = sizeof "-00001-of-00003.gguf" - 1 };
-    const size_t n = strlen(name);
-    int end = -1, of = 0, number = 0;
-    if (n <= TAIL) return 0;
-    const char *tail = name + n - TAIL;
-    if (sscanf(tail, "-%5d-of-%5d.gguf%n", &number, &of, &end) != 2 || end != TAIL || number < 1 ||
-        of < number)
-        return 0;
-    *n_prefix = n - TAIL;
-    *part = number - 1;
-    *n_parts = of;
-    return 1;
-}
-
 /* 1: all of them are parts of one model. */
 static int are_parts(const names *l)
 {
-    size_t n, n_first = 0;
-    int64_t part, of, of_first = 0;
-    for (size_t i = 0; i < l->count; i++) {
-        if (!qn_source_is_part(l->items[i], &n, &part, &of)) return 0;
-        if (!i) {
-            n_first = n;
-            of_first = of;
-        }
-        if (n != n_first || of != of_first || memcmp(l->items[i], l->items[0], n) != 0) return 0;
-    }
+    for (size_t i = 0; i < l->count; i++)
+        if (!qn_part_name_is_same(l->items[i], l->items[0])) return 0;
     return l->count > 0;
 }
 
 qn_status qn_source_files_add_parts(qn_source_files *f, int64_t part, int64_t n_parts)
 {
     const char *path = f->files[0], *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    size_t n_prefix;
-    int64_t by_name, of;
-    if (!qn_source_is_part(name, &n_prefix, &by_name, &of) || by_name != part || of != n_parts)
+    qn_part_name by_name;
+    if (!qn_part_name_read(path, &by_name) || by_name.part != part || by_name.n_parts != n_parts)
         return qn_fail(
             QN_E_FORMAT,
             "%s: this is part %lld of %lld, so its name must end in -%05lld-of-%05lld.gguf: give the "
@@ -624,11 +600,9 @@ qn_status qn_source_files_add_parts(qn_source_files *f, int64_t part, int64_t n_
     const char **files = qn_arena_calloc(&f->arena, (size_t)n_parts, sizeof *files);
     names missing = {0};
     qn_status status = files ? QN_OK : QN_E_NOMEM;
-    const size_t n_before = (size_t)(name - path) + n_prefix;
     for (int64_t i = 0; i < n_parts && status == QN_OK; i++) {
         qn_buf b = {0};
-        qn_buf_append(&b, path, n_before);
-        qn_buf_printf(&b, "-%05lld-of-%05lld.gguf", (long long)i + 1, (long long)n_parts);
+        qn_part_name_put(&b, path, &by_name, i);
         status = b.status;
         if (status == QN_OK && !(files[i] = qn_arena_strndup(&f->arena, b.data, b.length)))
             status = QN_E_NOMEM;

@@ -31,8 +31,6 @@ typedef struct {
 
 /* Fills a zeroed *f. On failure too it is to be cleared. */
 qn_status qn_source_files_find(const char *path, const qn_source_options *options, qn_source_files *f);
-/* 1: the name is that of one part of a GGUF, PREFIX-00002-of-00003.gguf; *n_prefix is PREFIX's length. */
-int qn_source_is_part(const char *name, size_t *n_prefix, int64_t *part, int64_t *n_parts);
 /* The file, one of n_parts, becomes all of them in order. QN_E_NOT_FOUND names those that are missing;
  * QN_E_FORMAT: its name is not that of a part. */
 qn_status qn_source_files_add_parts(qn_source_files *f, int64_t part, int64_t n_parts);
