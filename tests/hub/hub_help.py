@@ -2,6 +2,7 @@
 import json
 import os
 import subprocess
+import time
 
 import pytest
 
@@ -48,6 +49,13 @@ def pull(env, name, *args, **options):
     return got.out.rstrip("\n")
 
 
+def answer(env, model):
+    """The ids that a model writes."""
+    got = call(env, "run", model, "-p", "Hello", "-n", "4", "--json", "--temp", "0")
+    assert got.code == 0, got
+    return json.loads(got.out)["ids"]
+
+
 def pull_json(env, name, *args):
     return json.loads(pull(env, name, "--json", *args))
 
@@ -59,6 +67,17 @@ def refused(env, name, *args, code=1, **options):
     lines = [line for line in got.err.splitlines() if line]
     assert lines and all(line.startswith("quern: ") for line in lines), got
     return lines[-1].removeprefix("quern: ")
+
+
+def start(env, *args, **options):
+    return subprocess.Popen([QUERN, *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+
+def wait_until(is_so, seconds=30):
+    end = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < end, "it never came to be"
+        time.sleep(0.02)
 
 
 def tree(folder):
@@ -78,5 +97,5 @@ def fetches(hub, what="cdn"):
     return [s for s in hub.log if s.server == what and s.method == "GET"]
 
 
-__all__ = ["GGUF", "Made", "Result", "call", "fetches", "hub", "nothing_half_done", "pull", "pull_json", "refused",
-           "tiny_files", "tree"]
+__all__ = ["GGUF", "Made", "Result", "answer", "call", "fetches", "hub", "nothing_half_done", "pull", "pull_json",
+           "refused", "start", "tiny_files", "tree", "wait_until"]

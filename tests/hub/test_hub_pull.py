@@ -12,16 +12,12 @@ import urllib.request
 
 import pytest
 
-from hub_help import GGUF, Made, call, fetches, hub, pull, pull_json, refused, tiny_files, tree  # noqa: F401
+from gguf_split import part_names
+from hub_help import (GGUF, Made, answer, call, fetches, hub, pull, pull_json, refused, start, tiny_files,  # noqa: F401
+                      tree, wait_until)
 from support import QUERN, fixture, leave_out
 
 MIB = 1 << 20
-
-
-def answer(env, model):
-    got = call(env, "run", model, "-p", "Hello", "-n", "4", "--json", "--temp", "0")
-    assert got.code == 0, got
-    return json.loads(got.out)["ids"]
 
 
 def test_pull_lays_out_the_hubs_cache(hub, tmp_path):
@@ -239,7 +235,7 @@ def test_memory_chooses_the_file(hub, tmp_path):
     name, why = file_for(env, "org/many", "--memory", str(half + 5000))
     assert name == "m-Q4_K_M.gguf" and "smallest" in why
     said = refused(env, "org/many", "--memory", "100M", "--dry-run")
-    assert "even the smallest of 3 files" in said and "m-Q8_0.gguf" in said
+    assert "even the smallest of 4 files" in said and "m-Q8_0.gguf" in said
     assert tree(tmp_path) == [] and fetches(hub) == []
 
 
@@ -253,7 +249,7 @@ def test_a_file_can_be_named(hub, tmp_path, pick, file):
 
 
 @pytest.mark.parametrize("pick, said", [
-    ("Q6_K", "there is no GGUF file 'Q6_K'"), ("Q5_K_M", "split in parts"), ("nothing.gguf", "no GGUF file")])
+    ("Q6_K", "there is no GGUF file 'Q6_K'"), ("nothing.gguf", "no GGUF file")])
 def test_a_file_that_cannot_be_had(hub, tmp_path, pick, said):
     many(hub)
     got = refused(hub.env(tmp_path), "org/many:" + pick)
@@ -375,20 +371,9 @@ def test_a_url_of_the_hub_has_its_sum_and_token(hub, tmp_path):
 
 # Interrupted and at the same time.
 
-def start(env, *args, **options):
-    return subprocess.Popen([QUERN, *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
-
-
 def partial(tmp_path):
     found = [tmp_path / f for f in tree(tmp_path) if f.endswith(".quern.incomplete")]
     return found[0] if found else None
-
-
-def wait_until(is_so, seconds=30):
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, "it never came to be"
-        time.sleep(0.02)
 
 
 def bytes_kept(path, size, piece=16 * MIB):
@@ -565,10 +550,11 @@ def test_quiet_when_piped(hub, tmp_path):
     assert "\r" not in got.err and "\033" not in got.err and got.err.count("\n") == 1, got
 
 
-def test_progress_on_one_line_in_tmux(hub, tmp_path):
+@pytest.mark.parametrize("files", [["m-Q8_0.gguf"], part_names("m-Q8_0", 3)])
+def test_progress_on_one_line_in_tmux(hub, tmp_path, files):
     """80 columns: the line is written over in its place, has share, bytes, rate and time left, and is gone then."""
     shutil.which("tmux") or leave_out("tmux is absent")
-    hub.add("org/large", {"m-Q8_0.gguf": Made(120 * MIB, GGUF)})
+    hub.add("org/large", {name: Made(120 * MIB // len(files), GGUF, i) for i, name in enumerate(files)})
     hub.pause = 0.01
     env = {**hub.env(tmp_path), "TMUX_TMPDIR": str(tmp_path), "TERM": "xterm-256color"}
     env.pop("TMUX", None)

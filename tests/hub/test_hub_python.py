@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from hub_help import GGUF, Made, call, hub, pull, tiny_files  # noqa: F401
+from gguf_split import part_names
 from support import leave_out
 
 # QUERN_HF_PYTHON names a Python that has the package; else the one that runs the tests, with what tools/test fetched.
@@ -83,6 +84,21 @@ def test_a_part_that_python_fetched_is_completed(hub, tmp_path):
     got = call(env, "run", "hf:org/tiny", "-p", "x", "-n", "2")
     assert got.code == 0 and "is not here yet" in got.err, got
     assert hub.sent() - sent == sum(len(d) for n, d in files.items() if n not in ("config.json", "model.safetensors"))
+
+
+def test_a_split_model_that_python_fetched(hub, tmp_path):
+    """All parts are a model; the first one alone is none, and `pull` fetches the others."""
+    names = part_names("Q8_0/m-Q8_0", 3)
+    hub.add("org/split", {name: Made(1000, GGUF, i) for i, name in enumerate(names)})
+    env = hub.env(tmp_path)
+    first = python(env, "print(hf_hub_download('org/split', sys.argv[1]))", names[0])
+    assert call(env, "pull", "org/split:Q8_0", "--offline").code == 1
+    assert "only 1 of its 3 parts exist" in call(env, "list").out
+    sent = hub.sent()
+    assert pull(env, "org/split:Q8_0") == first and hub.sent() - sent == 2000
+    assert call(env, "rm", "org/split", "--yes").code == 0
+    python(env, "snapshot_download('org/split', allow_patterns='*Q8_0*')")
+    assert call(env, "pull", "org/split:Q8_0", "--offline").out.strip() == first
 
 
 def test_both_at_once(hub, tmp_path):

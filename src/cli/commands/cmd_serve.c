@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/bytes/part_name.h"
 #include "base/mem.h"
 #include "cli/command.h"
 #include "cli/options/options.h"
@@ -183,7 +184,8 @@ static void say(void *user, const char *url)
     qn_buf_free(&b);
 }
 
-/* "dir/model-Q4.gguf/" -> "model-Q4.gguf", and without the ending "model-Q4". */
+/* "dir/model-Q4.gguf/" -> "model-Q4.gguf", and without the ending "model-Q4". A part of several is called as
+ * the whole file would be. */
 static void name_model(const char *path, qn_buf *file, qn_buf *name)
 {
     static const char *const endings[] = {".gguf", ".safetensors"};
@@ -192,6 +194,8 @@ static void name_model(const char *path, qn_buf *file, qn_buf *name)
     size_t begin = n;
     while (begin && path[begin - 1] != '/') begin--;
     qn_buf_append(file, path + begin, n - begin);
+    qn_part_name part;
+    if (file->status == QN_OK && qn_part_name_read(file->data, &part)) n = begin + part.n_prefix;
     for (size_t i = 0; i < 2; i++) {
         size_t length = strlen(endings[i]);
         if (n - begin > length && memcmp(path + n - length, endings[i], length) == 0) n -= length;

@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "base/mem.h"
+#include "base/bytes/part_name.h"
+#include "hub/names/gguf_set.h"
 
 typedef enum { COMPUTED, LARGE, ONLY_NAMED, NOT_COMPUTED } quant_use;
 static const struct {
@@ -54,11 +55,10 @@ static int is_word(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-/* -1: the name has none of the table. */
-static int quant_index(const char *path)
+/* -1: name, up to end, has none of the table. */
+static int find_quant(const char *name, const char *end)
 {
-    const char *name = last_part(path);
-    for (const char *p = name; *p; p++) {
+    for (const char *p = name; p < end; p++) {
         if (p > name && is_word(p[-1])) continue;
         for (int i = 0; i < N_QUANTS; i++) {
             const size_t n = strlen(quants[i].label);
@@ -68,18 +68,25 @@ static int quant_index(const char *path)
     return -1;
 }
 
+/* By the file's own name. */
+static int quant_index(const char *path)
+{
+    return find_quant(last_part(path), path + strlen(path));
+}
+
+/* By the file's name, or if it has none by its folder's: Q4_K_M/model-00001-of-00003.gguf. */
+static int quant_index_with_folder(const char *path)
+{
+    const char *name = last_part(path), *folder = name > path ? name - 1 : name;
+    const int i = quant_index(path);
+    while (folder > path && folder[-1] != '/') folder--;
+    return i < 0 && name > path ? find_quant(folder, name - 1) : i;
+}
+
 const char *qn_hub_quant_of(const char *path)
 {
     const int i = quant_index(path);
     return i < 0 ? "" : quants[i].label;
-}
-
-/* "-00001-of-00003.gguf" */
-static int is_split(const char *path)
-{
-    const char *of = strstr(last_part(path), "-of-");
-    return of && of - last_part(path) > 5 && strspn(of + 4, "0123456789") == 5 &&
-           strcasecmp(of + 9, ".gguf") == 0;
 }
 
 int qn_hub_is_tower(const char *path)
@@ -87,15 +94,33 @@ int qn_hub_is_tower(const char *path)
     return strcasestr(last_part(path), "mmproj") != NULL;
 }
 
-int qn_hub_is_whole_gguf(const char *path)
+qn_hub_pick qn_hub_pick_read(const qn_hub_files *all, const char *text)
 {
-    return ends_with(path, ".gguf") && !qn_hub_is_tower(path) && !is_split(path);
+    qn_hub_pick pick = {.text = text};
+    for (size_t i = 0; i < all->n && !pick.is_path; i++) pick.is_path = strcmp(all->files[i].path, text) == 0;
+    return pick;
 }
 
-int qn_hub_pick_fits(const char *path, const char *pick)
+/* "UD-Q4_K_XL" of m-UD-Q4_K_XL.gguf: a quantisation with what its maker calls it. */
+static int ends_with_quant(const char *path, const char *text)
 {
-    return strcmp(path, pick) == 0 || strcmp(last_part(path), pick) == 0 ||
-           strcasecmp(qn_hub_quant_of(path), pick) == 0;
+    const char *name = last_part(path), *end = strrchr(name, '.');
+    const size_t n = strlen(text);
+    qn_part_name part;
+    if (qn_part_name_read(path, &part)) end = path + part.n_prefix;
+    if (!end || (size_t)(end - name) < n || quant_index(text) < 0) return 0;
+    const char *at = end - n;
+    return strncasecmp(at, text, n) == 0 && (at == name || at[-1] == '-' || at[-1] == '.');
+}
+
+int qn_hub_pick_fits(const qn_hub_pick *pick, const char *path)
+{
+    const char *name = last_part(path);
+    if (strcmp(path, pick->text) == 0 || qn_part_name_is_same(path, pick->text)) return 1;
+    if (pick->is_path) return 0;
+    if (strcmp(name, pick->text) == 0 || qn_part_name_is_same(name, pick->text)) return 1;
+    const int i = quant_index_with_folder(path);
+    return (i >= 0 && strcasecmp(quants[i].label, pick->text) == 0) || ends_with_quant(path, pick->text);
 }
 
 int64_t qn_hub_memory_needed(int64_t file_bytes)
@@ -170,8 +195,9 @@ static qn_status take_tower(const qn_hub_files *all, qn_hub_choice *c)
     if (c->no_tower || !c->main[0] || qn_hub_is_tower(c->main)) return QN_OK;
     for (size_t i = 0; i < all->n; i++) {
         const qn_hub_file *file = &all->files[i];
-        if (!ends_with(file->path, ".gguf") || !qn_hub_is_tower(file->path) || is_split(file->path) ||
-            !is_beside_main(file->path, c->main))
+        qn_part_name part;
+        if (!ends_with(file->path, ".gguf") || !qn_hub_is_tower(file->path) ||
+            qn_part_name_read(file->path, &part) || !is_beside_main(file->path, c->main))
             continue;
         const int ahead = best ? tower_rank(best->path) - tower_rank(file->path) : 1;
         const size_t own = shared_letters(file->path, c->main),
@@ -195,23 +221,26 @@ static qn_status take_tower(const qn_hub_files *all, qn_hub_choice *c)
 
 /* ---- models --------------------------------------------------------------------------------------------- */
 
-static qn_status take_gguf(qn_hub_choice *c, const qn_hub_file *file)
+static qn_status take_gguf(const char *what, const qn_hub_files *all, const qn_hub_gguf *g, qn_hub_choice *c)
 {
-    const int i = quant_index(file->path);
-    snprintf(c->main, sizeof c->main, "%s", file->path);
+    const char *path = g->first->path;
+    const int i = quant_index_with_folder(path);
+    QN_TRY(qn_hub_gguf_take(what, all, g, &c->files));
+    snprintf(c->main, sizeof c->main, "%s", path);
     if (!c->why[0] && i >= 0 && quants[i].use == NOT_COMPUTED)
         snprintf(c->why, sizeof c->why, "%s, as named; quern shows such files, but does not compute with %s",
-                 file->path, quants[i].label);
-    return take(c, file);
+                 path, quants[i].label);
+    return QN_OK;
 }
 
-/* The names of up to 12 GGUF files, for messages. */
+/* The names of up to 12 GGUF models, for messages. */
 static void put_names(qn_buf *b, const qn_hub_files *all)
 {
     int n = 0;
     for (size_t i = 0; i < all->n; i++) {
-        if (!ends_with(all->files[i].path, ".gguf") || qn_hub_is_tower(all->files[i].path)) continue;
-        if (n++ < 12) qn_buf_printf(b, "%s%s", n > 1 ? ", " : "", all->files[i].path);
+        qn_hub_gguf g;
+        if (!qn_hub_gguf_read(all, i, &g) || qn_hub_is_tower(g.first->path)) continue;
+        if (n++ < 12) qn_buf_printf(b, "%s%s", n > 1 ? ", " : "", g.first->path);
     }
     if (n > 12) qn_buf_printf(b, " and %d more", n - 12);
 }
@@ -229,28 +258,28 @@ static qn_status refuse(qn_status status, const char *what, const char *why, con
     return status;
 }
 
-static qn_status take_named(const char *what, const qn_hub_files *all, const char *pick, qn_hub_choice *c)
+/* Of a whole file and a split one of the same name, the whole file is taken. */
+static qn_status take_named(const char *what, const qn_hub_files *all, const char *text, qn_hub_choice *c)
 {
-    const qn_hub_file *found = NULL;
-    int n = 0, n_split = 0;
+    const qn_hub_pick pick = qn_hub_pick_read(all, text);
+    qn_hub_gguf whole = {0}, set = {0}, g;
+    int n_whole = 0, n_sets = 0;
     for (size_t i = 0; i < all->n; i++) {
-        const qn_hub_file *file = &all->files[i];
-        if (!ends_with(file->path, ".gguf") || !qn_hub_pick_fits(file->path, pick)) continue;
-        if (is_split(file->path)) {
-            n_split++;
-        } else if (!qn_hub_is_tower(file->path) || strcmp(file->path, pick) == 0) {
-            found = file;
-            n++;
-        }
+        if (!qn_hub_pick_fits(&pick, all->files[i].path) || !qn_hub_gguf_read(all, i, &g)) continue;
+        if (qn_hub_is_tower(g.first->path) && strcmp(g.first->path, text) != 0) continue;
+        if (g.n_parts > 1)
+            set = g, n_sets++;
+        else
+            whole = g, n_whole++;
     }
-    if (n == 1) return take_gguf(c, found);
+    if (n_whole == 1) return take_gguf(what, all, &whole, c);
+    if (!n_whole && n_sets == 1) return take_gguf(what, all, &set, c);
     char why[640];
     snprintf(why, sizeof why,
-             n         ? "'%s' means several files: name one"
-             : n_split ? "'%s' is split in parts, which is not supported"
-                       : "there is no GGUF file '%s', and none of that quantisation",
-             pick);
-    return refuse(n ? QN_E_ARG : n_split ? QN_E_UNSUPPORTED : QN_E_NOT_FOUND, what, why, all);
+             n_whole || n_sets ? "'%s' means several files: name one"
+                               : "there is no GGUF file '%s', and none of that quantisation",
+             text);
+    return refuse(n_whole || n_sets ? QN_E_ARG : QN_E_NOT_FOUND, what, why, all);
 }
 
 /* Root level, as a directory of Hugging Face has it. */
@@ -295,56 +324,83 @@ static qn_status take_safetensors(const qn_hub_files *all, qn_hub_choice *c)
 }
 
 /* May memory decide for it? rank 1: before those of rank 0. */
-static int can_be_chosen(const qn_hub_file *file, int *rank)
+static int can_be_chosen(const qn_hub_gguf *g, int *rank)
 {
-    const int i = quant_index(file->path);
-    if (!qn_hub_is_whole_gguf(file->path)) return 0;
+    const int i = quant_index_with_folder(g->first->path);
+    if (qn_hub_is_tower(g->first->path)) return 0;
     if (i >= 0 && (quants[i].use == NOT_COMPUTED || quants[i].use == ONLY_NAMED)) return 0;
     *rank = i < 0 || quants[i].use == COMPUTED;
     return 1;
 }
 
+/* What memory decides between. */
+typedef struct {
+    qn_hub_gguf best, least, cut; /* cut: the first without all of its parts */
+    int n, n_cut, has_best;
+} gguf_models;
+
+static gguf_models find_models(const qn_hub_files *all, int64_t memory)
+{
+    gguf_models m = {.n = 0};
+    int best_rank = -1, rank;
+    for (size_t i = 0; i < all->n; i++) {
+        qn_hub_gguf g;
+        if (!qn_hub_gguf_read(all, i, &g) || !can_be_chosen(&g, &rank)) continue;
+        if (!qn_hub_gguf_is_whole(&g)) {
+            if (!m.n_cut++) m.cut = g;
+            continue;
+        }
+        if (!m.n++ || g.size < m.least.size) m.least = g;
+        if (qn_hub_memory_needed(g.size) > memory / 2) continue;
+        if (!m.has_best || rank > best_rank || (rank == best_rank && g.size > m.best.size))
+            m.best = g, best_rank = rank, m.has_best = 1;
+    }
+    return m;
+}
+
+static void add_cut(const gguf_models *m, qn_hub_choice *c)
+{
+    const size_t at = strlen(c->why);
+    if (m->n_cut)
+        snprintf(c->why + at, sizeof c->why - at, "%s%s is left out (parts that are there: %lld of %lld)",
+                 at ? "; " : "", last_part(m->cut.first->path), (long long)m->cut.n_here,
+                 (long long)m->cut.n_parts);
+}
+
 static qn_status take_by_memory(const char *what, const qn_hub_files *all, int64_t memory, qn_hub_choice *c)
 {
-    const qn_hub_file *best = NULL, *least = NULL, *only = NULL;
-    int n = 0, best_rank = -1;
-    char size[32], has[32], need[32];
-    for (size_t i = 0; i < all->n; i++) {
-        const qn_hub_file *file = &all->files[i];
-        int rank;
-        if (!can_be_chosen(file, &rank)) continue;
-        only = file;
-        n++;
-        if (!least || file->size < least->size) least = file;
-        if (qn_hub_memory_needed(file->size) > memory / 2) continue;
-        if (!best || rank > best_rank || (rank == best_rank && file->size > best->size))
-            best = file, best_rank = rank;
-    }
-    if (!n)
-        return refuse(
-            QN_E_NOT_FOUND, what,
-            "no GGUF file is whole and of a type that quern computes with; one can be named after ':'", all);
+    gguf_models m = find_models(all, memory);
+    char size[32], has[32], need[32], parts[48] = "";
+    if (!m.n && m.n_cut) return take_gguf(what, all, &m.cut, c); /* which says what is missing */
+    if (!m.n)
+        return refuse(QN_E_NOT_FOUND, what,
+                      "no GGUF file is of a type that quern computes with; one can be named after ':'", all);
     qn_hub_size_text(memory, has, sizeof has);
-    if (n == 1) {
-        qn_hub_size_text(qn_hub_memory_needed(only->size), need, sizeof need);
-        if (qn_hub_memory_needed(only->size) > memory)
-            snprintf(c->why, sizeof c->why, "%s takes about %s of memory, of %s", only->path, need, has);
-        return take_gguf(c, only);
+    if (m.n == 1) {
+        qn_hub_size_text(qn_hub_memory_needed(m.least.size), need, sizeof need);
+        if (qn_hub_memory_needed(m.least.size) > memory)
+            snprintf(c->why, sizeof c->why, "%s takes about %s of memory, of %s", m.least.first->path, need,
+                     has);
+        add_cut(&m, c);
+        return take_gguf(what, all, &m.least, c);
     }
     const char *reason = "is the largest of at most 8 bits that leaves half of the memory free";
-    if (!best) {
-        best = least;
+    if (!m.has_best) {
+        m.best = m.least;
         reason = "is the smallest; none leaves half of the memory free";
     }
-    if (qn_hub_memory_needed(best->size) > memory) {
+    if (qn_hub_memory_needed(m.best.size) > memory) {
         char why[256];
-        snprintf(why, sizeof why, "even the smallest of %d files takes about %s of memory, of %s", n,
-                 qn_hub_size_text(qn_hub_memory_needed(best->size), need, sizeof need), has);
+        snprintf(why, sizeof why, "even the smallest of %d files takes about %s of memory, of %s", m.n,
+                 qn_hub_size_text(qn_hub_memory_needed(m.best.size), need, sizeof need), has);
         return refuse(QN_E_FULL, what, why, all);
     }
-    snprintf(c->why, sizeof c->why, "of %d files %s (%s) %s (%s); another can be named after ':'", n,
-             last_part(best->path), qn_hub_size_text(best->size, size, sizeof size), reason, has);
-    return take_gguf(c, best);
+    if (m.best.n_parts > 1) snprintf(parts, sizeof parts, " in %lld parts", (long long)m.best.n_parts);
+    snprintf(c->why, sizeof c->why, "of %d files %s (%s%s) %s (%s); another can be named after ':'", m.n,
+             last_part(m.best.first->path), qn_hub_size_text(m.best.size, size, sizeof size), parts, reason,
+             has);
+    add_cut(&m, c);
+    return take_gguf(what, all, &m.best, c);
 }
 
 static qn_status choose(const char *what, const qn_hub_files *all, const char *pick, int64_t memory,

@@ -61,8 +61,6 @@ static void test_by_memory(void **state)
     expect("only.gguf=4000", "", 64 * gb, "only.gguf", 1, QN_OK, NULL);
     expect("m-Q2_K.gguf=1 m-IQ4_XS.gguf=1", "", 64 * gb, NULL, 0, QN_E_NOT_FOUND, "m-IQ4_XS.gguf");
     expect("m-UD-Q4_K_XL.gguf=1 m-Q4_0.gguf=1", "", 64 * gb, "m-Q4_0.gguf", 1, QN_OK, NULL);
-    expect("a-Q8_0-00001-of-00002.gguf=1 a-Q8_0-00002-of-00002.gguf=1", "", 64 * gb, NULL, 0, QN_E_NOT_FOUND,
-           "whole");
 }
 
 static void test_by_name(void **state)
@@ -75,7 +73,68 @@ static void test_by_name(void **state)
     expect("a/m-Q8_0.gguf=1 b/m-Q8_0.gguf=1", "Q8_0", 1, NULL, 0, QN_E_ARG, "several");
     expect("a/m-Q8_0.gguf=1 b/m-Q8_0.gguf=1", "b/m-Q8_0.gguf", 1, "b/m-Q8_0.gguf", 1, QN_OK, NULL);
     expect("m-Q8_0.gguf=1 m-Q8_0-00001-of-00002.gguf=1", "Q8_0", 1, "m-Q8_0.gguf", 1, QN_OK, NULL);
-    expect("m-Q8_0-00001-of-00002.gguf=1", "Q8_0", 1, NULL, 0, QN_E_UNSUPPORTED, "split");
+    /* A path that is a file's means this file alone. */
+    expect("a/m-Q8_0.gguf=1 m-Q8_0.gguf=1", "m-Q8_0.gguf", 1, "m-Q8_0.gguf", 1, QN_OK, NULL);
+    expect("a/m-Q8_0.gguf=1 m-Q8_0.gguf=1", "Q8_0", 1, NULL, 0, QN_E_ARG, "several");
+    /* What its maker calls a quantisation, and a folder's name. */
+    expect("m-Q4_K_M.gguf=1 m-UD-Q4_K_XL.gguf=1", "ud-q4_k_xl", 1, "m-UD-Q4_K_XL.gguf", 1, QN_OK, NULL);
+    expect("m-Q4_K_M.gguf=1 m-UD-Q4_K_XL.gguf=1", "D-Q4_K_XL", 1, NULL, 0, QN_E_NOT_FOUND, "D-Q4_K_XL");
+    expect("Q4_K_M/m.gguf=1 Q8_0/m.gguf=1", "Q8_0", 1, "Q8_0/m.gguf", 1, QN_OK, NULL);
+    expect("Q4_K_M/m-Q8_0.gguf=1", "Q4_K_M", 1, NULL, 0, QN_E_NOT_FOUND, "Q4_K_M");
+}
+
+#define PARTS                                                                                             \
+    "Q4_K_M/m-Q4_K_M-00002-of-00003.gguf=1000 Q4_K_M/m-Q4_K_M-00001-of-00003.gguf=1000 m-Q2_K.gguf=1000 " \
+    "Q4_K_M/m-Q4_K_M-00003-of-00003.gguf=1000 m-Q8_0-00001-of-00002.gguf=5000 "                           \
+    "m-Q8_0-00002-of-00002.gguf=5000 mmproj-F16.gguf=7"
+static const char part_1_of_3[] = "Q4_K_M/m-Q4_K_M-00001-of-00003.gguf",
+                  part_1_of_2[] = "m-Q8_0-00001-of-00002.gguf";
+
+static void test_parts(void **state)
+{
+    expect(PARTS, "q4_k_m", 1, part_1_of_3, 3, QN_OK, NULL);
+    expect(PARTS, "m-Q4_K_M-00003-of-00003.gguf", 1, part_1_of_3, 3, QN_OK, NULL);
+    expect(PARTS, "Q4_K_M/m-Q4_K_M-00002-of-00003.gguf", 1, part_1_of_3, 3, QN_OK, NULL);
+    expect(PARTS, "Q8_0", 1, part_1_of_2, 3, QN_OK, "the vision tower mmproj-F16.gguf");
+    /* Memory sees the bytes of all parts. */
+    expect(PARTS, "", 64 * gb, part_1_of_2, 3, QN_OK,
+           "of 2 files m-Q8_0-00001-of-00002.gguf (10.0 GB in 2 parts) is the largest");
+    expect(PARTS, "", 12 * gb, part_1_of_3, 3, QN_OK,
+           "of 2 files m-Q4_K_M-00001-of-00003.gguf (3.0 GB in 3 parts) is the largest");
+    expect(PARTS, "", 3 * gb, NULL, 0, QN_E_FULL, "even the smallest of 2 files takes about 3.9 GB");
+    expect("Q2_K/m-00001-of-00002.gguf=1 Q2_K/m-00002-of-00002.gguf=1 Q4_0/m.gguf=1", "", 64 * gb,
+           "Q4_0/m.gguf", 1, QN_OK, NULL);
+    expect("m-00001-of-00001.gguf=1", "", 64 * gb, "m-00001-of-00001.gguf", 1, QN_OK, NULL);
+    /* The parts are in order, and no other's are among them. */
+    qn_hub_files l = make(PARTS);
+    qn_hub_choice c = {0};
+    assert_int_equal(qn_hub_choose("x", &l, "Q4_K_M", 1, &c), QN_OK);
+    for (size_t i = 0; i < 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "Q4_K_M/m-Q4_K_M-%05d-of-00003.gguf", (int)i + 1);
+        assert_string_equal(c.files.files[i].path, name);
+    }
+    qn_hub_choice_free(&c);
+    qn_hub_files_free(&l);
+}
+
+static void test_missing_parts(void **state)
+{
+    static const char cut[] = "m-Q8_0-00001-of-00003.gguf=1 m-Q8_0-00003-of-00003.gguf=1",
+                      both[] = "m-Q8_0-00002-of-00002.gguf=1 m-Q4_0.gguf=1";
+    static const char said[] = "x: m-Q8_0-00002-of-00003.gguf is missing (parts that are there: 2 of 3)";
+    expect(cut, "Q8_0", 1, NULL, 0, QN_E_NOT_FOUND, said);
+    expect(cut, "m-Q8_0-00001-of-00003.gguf", 1, NULL, 0, QN_E_NOT_FOUND, said);
+    expect(cut, "", 64 * gb, NULL, 0, QN_E_NOT_FOUND, said);
+    expect(both, "Q8_0", 1, NULL, 0, QN_E_NOT_FOUND, "m-Q8_0-00001-of-00002.gguf is missing");
+    expect(both, "", 64 * gb, "m-Q4_0.gguf", 1, QN_OK,
+           "m-Q8_0-00002-of-00002.gguf is left out (parts that are there: 1 of 2)");
+    /* Parts of other counts, folders and endings are others' parts. */
+    expect("m-Q8_0-00001-of-00002.gguf=1 m-Q8_0-00002-of-00003.gguf=1 a/m-Q8_0-00002-of-00002.gguf=1 "
+           "m-Q8_0-00002-of-00002.GGUF=1",
+           "m-Q8_0-00001-of-00002.gguf", 1, NULL, 0, QN_E_NOT_FOUND, "m-Q8_0-00002-of-00002.gguf is missing");
+    expect("config.json=1 model.safetensors=8000 m-Q4_0-00001-of-00002.gguf=2000", "", 8 * gb, "", 2, QN_OK,
+           NULL);
 }
 
 /* The tower beside the model comes too: of the best type, and of these the one that is named alike. */
@@ -158,7 +217,7 @@ static void test_sizes(void **state)
 
 static void test_memory_runs_out(void **state)
 {
-    qn_hub_files l = make(GGUFS), both = make("config.json=1 model.safetensors=8000 m-Q4_0.gguf=2000");
+    qn_hub_files l = make(PARTS), both = make("config.json=1 model.safetensors=8000 m-Q4_0.gguf=2000");
     for (int i = 0; i < 3; i++)
         for (int n = 1;; n++) {
             qn_hub_choice c = {0};
@@ -180,6 +239,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_by_memory),       cmocka_unit_test(test_by_name),
+        cmocka_unit_test(test_parts),           cmocka_unit_test(test_missing_parts),
         cmocka_unit_test(test_towers),          cmocka_unit_test(test_safetensors),
         cmocka_unit_test(test_quants_in_names), cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_memory_runs_out),

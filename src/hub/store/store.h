@@ -64,11 +64,12 @@ void qn_store_put_name(const qn_hub_settings *s, const char *path, qn_buf *out);
 /* What removing a name would take away. */
 typedef struct {
     qn_buf folder;
-    char commit[QN_SUM_HEX_MAX];
-    int is_whole;       /* the whole snapshot, not one file of it */
-    qn_hub_files links; /* relative to the snapshot */
+    char commit
+        [QN_SUM_HEX_MAX]; /* "": no file goes by the name, and only what interrupted fetches left is taken */
+    int is_whole;         /* the whole snapshot, not one file of it */
+    qn_hub_files links;   /* relative to the snapshot */
     qn_hub_files
-        blobs; /* names in blobs/ that no other snapshot has; partials too when the last snapshot goes */
+        blobs; /* names in blobs/ that no other snapshot has; leftovers too when the last snapshot goes */
     int64_t freed_bytes;
 } qn_store_removal;
 /* out is zeroed by the caller and freed by qn_store_removal_free, whatever came. QN_E_NOT_FOUND. */

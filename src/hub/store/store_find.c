@@ -11,7 +11,7 @@
 #include "hub/names/choose.h"
 #include "hub/store/store.h"
 
-enum { DEPTH_MAX = 8, INDEX_BYTES_MAX = 64 << 20, URL_FILE_BYTES = QN_HUB_URL_MAX };
+enum { DEPTH_MAX = 256, INDEX_BYTES_MAX = 64 << 20, URL_FILE_BYTES = QN_HUB_URL_MAX };
 
 static qn_status walk(const char *folder, const char *below, int depth, qn_hub_files *out)
 {

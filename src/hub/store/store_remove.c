@@ -52,17 +52,17 @@ static qn_status keep_blobs(const qn_store_removal *r, const char *commit, const
     return status;
 }
 
-/* The blobs of all that stays. *n_others: snapshots besides this one. */
+/* The blobs of all that stays. *n_others: snapshots besides this one. Without a commit all of them stay. */
 static qn_status find_kept(const qn_store_removal *r, qn_hub_files *kept, int *n_others)
 {
     qn_buf path = {0};
     qn_status status = QN_OK;
     qn_buf_printf(&path, "%s/snapshots", r->folder.data);
     DIR *dir = path.status == QN_OK ? opendir(path.data) : NULL;
-    if (!dir)
-        status = path.status != QN_OK ? path.status
-                                      : qn_fail(QN_E_NOT_FOUND, "%s: %s", r->folder.data, strerror(errno));
-    for (struct dirent *e; status == QN_OK && (e = readdir(dir)) != NULL;) {
+    if (!dir && errno != ENOENT) /* without snapshots nothing stays */
+        status = qn_fail(QN_E_IO, "%s: %s", r->folder.data, strerror(errno));
+    if (path.status != QN_OK) status = path.status;
+    for (struct dirent *e; dir && status == QN_OK && (e = readdir(dir)) != NULL;) {
         if (e->d_name[0] == '.') continue;
         if (strcmp(e->d_name, r->commit) == 0) {
             if (!r->is_whole) status = keep_blobs(r, r->commit, &r->links, kept);
@@ -76,17 +76,30 @@ static qn_status find_kept(const qn_store_removal *r, qn_hub_files *kept, int *n
     return status;
 }
 
-/* Partial files, once no snapshot is left that they could become part of. */
-static qn_status add_partials(qn_store_removal *r)
+/* What interrupted fetches left: partial files, and whole blobs that no link leads to. */
+static qn_status add_leftovers(qn_store_removal *r, const qn_hub_files *kept)
 {
+    static const char mark[] = ".quern.incomplete";
     qn_buf path = {0};
     qn_hub_files blobs = {0};
-    qn_buf_printf(&path, "%s/blobs", r->folder.data);
-    qn_status status = path.status == QN_OK ? qn_store_walk(path.data, &blobs) : path.status;
+    qn_status status = qn_store_blob(r->folder.data, "", &path);
+    if (status == QN_OK) status = qn_store_walk(path.data, &blobs);
     if (status == QN_E_IO) status = QN_OK; /* there is no such folder */
     for (size_t i = 0; i < blobs.n && status == QN_OK; i++) {
-        const char *name = blobs.files[i].path, *end = strstr(name, ".quern.incomplete");
-        if (end && !end[strlen(".quern.incomplete")]) status = qn_hub_files_add(&r->blobs, &blobs.files[i]);
+        const char *name = blobs.files[i].path, *end = strstr(name, mark);
+        const int is_partial = end && !end[sizeof mark - 1];
+        if (!is_partial && !qn_digest_is_hex(name, 40) && !qn_digest_is_hex(name, 64)) continue;
+        if (has(kept, name) || has(&r->blobs, name)) continue;
+        status = qn_hub_files_add(&r->blobs, &blobs.files[i]);
+        if (status == QN_OK && is_partial) {
+            qn_buf blob = {0};
+            qn_buf_printf(&blob, "%s%.*s", path.data, (int)(end - name), name);
+            status = blob.status;
+            if (status == QN_OK) r->freed_bytes += qn_store_left_bytes(blob.data);
+            qn_buf_free(&blob);
+        } else {
+            r->freed_bytes += blobs.files[i].size;
+        }
     }
     qn_hub_files_free(&blobs);
     qn_buf_free(&path);
@@ -108,47 +121,55 @@ static qn_status add_blobs(qn_store_removal *r)
             status = qn_hub_files_add(&r->blobs, &(qn_hub_file){.path = name});
         }
     }
+    if (status == QN_OK && r->is_whole && (!n_others || !r->commit[0])) status = add_leftovers(r, &kept);
     qn_hub_files_free(&kept);
-    if (status == QN_OK && r->is_whole && !n_others) status = add_partials(r);
     return status;
 }
 
 /* Is the file meant? A vision tower goes by its own name, or with the last model beside it. */
-static int is_meant(const qn_hub_files *all, const char *path, const char *pick)
+static int is_meant(const qn_hub_files *all, const char *path, const qn_hub_pick *pick)
 {
-    if (!qn_hub_is_tower(path)) return qn_hub_pick_fits(path, pick);
-    if (strcmp(path, pick) == 0) return 1;
+    if (!qn_hub_is_tower(path)) return qn_hub_pick_fits(pick, path);
+    if (strcmp(path, pick->text) == 0) return 1;
     for (size_t i = 0; i < all->n; i++)
-        if (!qn_hub_is_tower(all->files[i].path) && !qn_hub_pick_fits(all->files[i].path, pick)) return 0;
-    return !qn_hub_is_tower(pick);
+        if (!qn_hub_is_tower(all->files[i].path) && !qn_hub_pick_fits(pick, all->files[i].path)) return 0;
+    return !qn_hub_is_tower(pick->text);
 }
 
-qn_status qn_store_plan_removal(const qn_hub_settings *s, const qn_hub_name *name, qn_store_removal *out)
+/* The links that name means. QN_E_NOT_FOUND: there are none. */
+static qn_status plan_links(const qn_hub_name *name, qn_store_removal *out)
 {
     qn_buf snapshot = {0};
     qn_hub_files files = {0};
     const char *revision = name->kind == QN_HUB_URL ? "main" : name->revision;
-    out->is_whole = name->kind != QN_HUB_HF || !name->pick[0];
-    qn_status status = qn_store_folder(s, name, &out->folder);
-    if (status == QN_OK) status = qn_store_get_commit(out->folder.data, revision, out->commit);
-    if (status == QN_E_NOT_FOUND && add_partials(out) == QN_OK &&
-        out->blobs.n) { /* a fetch that never ended */
-        out->commit[0] = 0;
-        return QN_OK;
-    }
+    qn_status status = qn_store_get_commit(out->folder.data, revision, out->commit);
     if (status == QN_OK) status = qn_store_snapshot(out->folder.data, out->commit, NULL, &snapshot);
     if (status == QN_OK) status = qn_store_walk(snapshot.data, &files);
+    const qn_hub_pick pick = qn_hub_pick_read(&files, name->pick);
     for (size_t i = 0; i < files.n && status == QN_OK; i++)
-        if (out->is_whole || is_meant(&files, files.files[i].path, name->pick))
+        if (out->is_whole || is_meant(&files, files.files[i].path, &pick))
             status = qn_hub_files_add(&out->links, &files.files[i]);
     if (status == QN_OK && !out->is_whole && !out->links.n)
         status = qn_fail(QN_E_NOT_FOUND, "%s: there is no file '%s'", snapshot.data, name->pick);
     if (status == QN_OK && out->links.n == files.n) out->is_whole = 1;
-    if (status == QN_OK) status = add_blobs(out);
-    if (status == QN_E_IO) status = QN_E_NOT_FOUND;
     qn_hub_files_free(&files);
     qn_buf_free(&snapshot);
-    return status;
+    return status == QN_E_IO ? QN_E_NOT_FOUND : status;
+}
+
+qn_status qn_store_plan_removal(const qn_hub_settings *s, const qn_hub_name *name, qn_store_removal *out)
+{
+    out->is_whole = name->kind != QN_HUB_HF || !name->pick[0];
+    qn_status status = qn_store_folder(s, name, &out->folder);
+    if (status == QN_OK) status = plan_links(name, out);
+    if (status == QN_OK) return add_blobs(out);
+    if (status != QN_E_NOT_FOUND) return status;
+    out->commit[0] = 0; /* a fetch that never ended may have left something */
+    out->is_whole = 1;
+    status = add_blobs(out);
+    return status == QN_OK && !out->blobs.n
+               ? qn_fail(QN_E_NOT_FOUND, "%s: nothing of it is there", out->folder.data)
+               : status;
 }
 
 /* Removes a folder and all in it without following links. */

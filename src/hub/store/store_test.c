@@ -154,6 +154,15 @@ static void expect_removed(scene *s, const char *name, int64_t freed_bytes)
     qn_store_removal_free(&r);
 }
 
+static int64_t left_bytes(const scene *s, const char *blob)
+{
+    qn_buf path = {0};
+    assert_int_equal(qn_store_blob(s->folder.data, blob, &path), QN_OK);
+    const int64_t n = qn_store_left_bytes(path.data);
+    qn_buf_free(&path);
+    return n;
+}
+
 static void test_removal_keeps_what_others_have(void **state)
 {
     scene s = open_scene("hf:org/tiny");
@@ -172,8 +181,56 @@ static void test_removal_keeps_what_others_have(void **state)
                  "hub/models--org--tiny/snapshots/bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb");
     qn_test_write_text(s.folder.data, "blobs/xx.quern.incomplete", "part");
     qn_test_write_text(s.folder.data, "mine", "not the store's");
-    expect_removed(&s, "hf:org/tiny", 6);
+    expect_removed(&s, "hf:org/tiny", 6 + left_bytes(&s, "xx"));
     assert_int_equal(qn_test_count_files(s.folder.data), 1);
+    close_scene(&s);
+}
+
+/* What an interrupted fetch left is removed by its name, and nothing that a snapshot has. */
+static void test_removal_of_leftovers(void **state)
+{
+    static const char whole[] = "blobs/eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee";
+    scene s = open_scene("hf:org/tiny");
+    add_model(&s, commit_a, '1');
+    assert_int_equal(qn_store_set_ref(s.folder.data, "main", commit_a), QN_OK);
+    qn_store_removal r = {.is_whole = 0};
+    qn_hub_name n;
+    assert_int_equal(qn_hub_name_read("hf:org/tiny:Q8_0", 0, &n), QN_OK);
+    assert_int_equal(qn_store_plan_removal(&s.settings, &n, &r), QN_E_NOT_FOUND);
+    qn_store_removal_free(&r);
+    qn_test_write_text(s.folder.data, whole, "a part");
+    qn_test_write_text(s.folder.data, "blobs/xx.quern.incomplete", "part");
+    qn_test_write_text(s.folder.data, "blobs/mine", "not the store's");
+    expect_removed(&s, "hf:org/tiny:Q8_0", 6 + left_bytes(&s, "xx"));
+    assert_int_equal(count_blobs(&s), 4);
+    expect_found(&s, "hf:org/tiny", 0,
+                 "hub/models--org--tiny/snapshots/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa");
+    qn_test_write_text(s.folder.data, whole, "a part");
+    expect_removed(&s, "hf:org/tiny@other", 6);
+    qn_test_write_text(s.folder.data, whole, "a part");
+    expect_removed(&s, "hf:org/tiny", 11); /* with the last snapshot */
+    assert_int_equal(qn_test_count_files(s.folder.data), 1);
+    close_scene(&s);
+}
+
+/* The parts of a split GGUF file are one model, and without one of them none. */
+static void test_split_models(void **state)
+{
+    static const char where[] = "hub/models--org--tiny/snapshots/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa/q/"
+                                "m-Q4_0-00001-of-00002.gguf";
+    scene s = open_scene("hf:org/tiny");
+    assert_int_equal(qn_store_set_ref(s.folder.data, "main", commit_a), QN_OK);
+    add(&s, commit_a, "q/m-Q4_0-00001-of-00002.gguf", '1', "GGUF");
+    expect_found(&s, "hf:org/tiny", 1, NULL);
+    expect_found(&s, "hf:org/tiny:Q4_0", 1, NULL);
+    expect_found(&s, "hf:org/tiny:m-Q4_0-00001-of-00002.gguf", 0, NULL);
+    add(&s, commit_a, "q/m-Q4_0-00002-of-00002.gguf", '2', "GGUF2");
+    expect_found(&s, "hf:org/tiny", 0, where);
+    expect_found(&s, "hf:org/tiny:q4_0", 0, where);
+    expect_found(&s, "hf:org/tiny:m-Q4_0-00002-of-00002.gguf", 0, where);
+    add(&s, commit_a, "m-Q8_0.gguf", '3', "GGUF");
+    expect_removed(&s, "hf:org/tiny:m-Q4_0-00002-of-00002.gguf", 9);
+    assert_int_equal(count_blobs(&s), 1);
     close_scene(&s);
 }
 
@@ -294,6 +351,8 @@ int main(void)
         cmocka_unit_test(test_what_is_found),
         cmocka_unit_test(test_parts_are_not_found),
         cmocka_unit_test(test_removal_keeps_what_others_have),
+        cmocka_unit_test(test_removal_of_leftovers),
+        cmocka_unit_test(test_split_models),
         cmocka_unit_test(test_links_that_lead_elsewhere),
         cmocka_unit_test(test_names_of_paths),
         cmocka_unit_test(test_locks),
