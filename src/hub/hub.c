@@ -59,7 +59,7 @@ static qn_status add_item(const qn_hub_session *s, const char *what, const qn_hu
                                      .url = texts[1].data,
                                      .token = l->token,
                                      .place = texts[2].data,
-                                     .etag = l->etag[0] ? l->etag : NULL,
+                                     .etag = file->etag,
                                      .size = file->size,
                                      .sum = file->sum,
                                      .hex = file->hex,

@@ -318,6 +318,24 @@ static void test_a_url(void **state)
     qn_test_remove(root);
 }
 
+/* The URL of a part means all parts beside it, each with its own length; one that is missing is named. */
+static void test_urls_of_parts(void **state)
+{
+    const char *root = qn_test_scratch();
+    qn_hub_pulled p = {.total_bytes = 0};
+    n_pages = 0;
+    add_page("https://other.example/a/m-00001-of-00002.gguf?x=1", large, 1000, 206, NULL);
+    expect(root, "https://other.example/a/m-00002-of-00002.gguf?x=1", QN_E_NOT_FOUND,
+           "a/m-00002-of-00002.gguf?x=1: https://other.example has no such thing");
+    add_page("https://other.example/a/m-00002-of-00002.gguf?x=1", large, 2000, 206, NULL);
+    assert_int_equal(pull(root, "https://other.example/a/m-00002-of-00002.gguf?x=1", &p), QN_OK);
+    assert_true(p.files.n == 2 && p.came_bytes == 3000 && p.files.files[1].size == 2000);
+    assert_non_null(strstr(p.path.data, "/m-00001-of-00002.gguf"));
+    assert_int_equal(access(p.path.data, F_OK), 0);
+    qn_hub_pulled_free(&p);
+    qn_test_remove(root);
+}
+
 static void expect_next(const char *link, const char *want)
 {
     qn_buf out = {0};
@@ -342,7 +360,8 @@ static void test_next_pages(void **state)
 
 static void test_memory_runs_out(void **state)
 {
-    static const char *const names[] = {"org/name", "ollama:mill", "https://other.example/m.gguf"};
+    static const char *const names[] = {"org/name", "ollama:mill", "https://other.example/m.gguf",
+                                        "https://other.example/m-00002-of-00002.gguf"};
     char manifest[512], hex[QN_SUM_HEX_MAX], blob[128];
     set_scene("model.safetensors", 1000);
     sum(QN_SUM_SHA256, large, 1000, hex);
@@ -355,6 +374,8 @@ static void test_memory_runs_out(void **state)
              NULL);
     add_page(blob, large, 1000, 206, NULL);
     add_page("https://other.example/m.gguf", large, 1000, 206, NULL);
+    add_page("https://other.example/m-00001-of-00002.gguf", large, 1000, 206, NULL);
+    add_page("https://other.example/m-00002-of-00002.gguf", large, 1001, 206, NULL);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         for (int n = 1;; n++) {
             const char *root = qn_test_scratch();
@@ -381,6 +402,7 @@ int main(void)
         cmocka_unit_test(test_what_is_refused),
         cmocka_unit_test(test_the_token),
         cmocka_unit_test(test_a_url),
+        cmocka_unit_test(test_urls_of_parts),
         cmocka_unit_test(test_next_pages),
         cmocka_unit_test(test_memory_runs_out),
     };

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/bytes/part_name.h"
 #include "hub/names/url.h"
 #include "hub/net/ask.h"
 
@@ -126,47 +127,97 @@ static qn_status list_ollama(const qn_hub_session *s, const char *what, const qn
     return status;
 }
 
-/* A file without a list: its server's headers say how large it is, and what changes when it does. */
-static qn_status read_headers(const char *what, const qn_hub_name *name, const qn_hub_answer *a,
-                              qn_hub_listing *out)
+/* A file without a list: its server's headers say how large it is, and what changes when it does. identity gets what
+ * tells it from others. */
+static qn_status read_headers(const char *url, const char *path, const qn_hub_answer *a, qn_hub_listing *out,
+                              char identity[QN_SUM_HEX_MAX])
 {
     qn_digest d;
-    char hex[QN_SUM_HEX_MAX], text[32];
-    qn_hub_file file = {.path = (char *)name->pick,
+    char text[32], etag[QN_NET_TEXT_MAX];
+    qn_hub_file file = {.path = (char *)path,
                         .size = a->reply.status == 206 ? a->reply.range_total : a->reply.length};
     if (file.size <= 0 && a->linked_size > 0) file.size = a->linked_size;
     if (file.size <= 0 || file.size > QN_HUB_FILE_BYTES_MAX)
-        return qn_fail(QN_E_FORMAT, "%s: the server does not say how large the file is", what);
+        return qn_fail(QN_E_FORMAT, "%s: the server does not say how large the file is", url);
     qn_digest_begin(&d, QN_SUM_SHA256, 0);
-    qn_digest_put(&d, name->url, strlen(name->url));
+    qn_digest_put(&d, url, strlen(url));
     qn_digest_put(&d, a->reply.etag, strlen(a->reply.etag));
     snprintf(text, sizeof text, " %lld", (long long)file.size);
     qn_digest_put(&d, text, strlen(text));
-    qn_digest_end(&d, hex);
-    memcpy(out->commit, hex, 40);
+    qn_digest_end(&d, identity);
+    memcpy(file.hex, identity, sizeof file.hex);
     if (qn_digest_is_hex(a->linked_etag, 64)) { /* the Hub's own address of a file */
         file.sum = QN_SUM_SHA256;
-        memcpy(hex, a->linked_etag, sizeof hex);
+        memcpy(file.hex, a->linked_etag, sizeof file.hex);
     }
-    memcpy(file.hex, hex, sizeof file.hex);
-    memcpy(out->etag, a->reply.etag, sizeof out->etag);
-    out->must_be_gguf = 1;
+    memcpy(etag, a->reply.etag, sizeof etag);
+    if (etag[0]) file.etag = etag;
     return qn_hub_files_add(&out->files, &file);
 }
 
-static qn_status list_url(const qn_hub_session *s, const char *what, const qn_hub_name *name,
-                          qn_hub_listing *out)
+/* The URL of the file called path beside the one that name names. */
+static void put_url_beside(qn_buf *b, const qn_hub_name *name, const char *path)
+{
+    qn_url url;
+    size_t n;
+    if (qn_url_parse(name->url, &url) != QN_OK) return; /* a name's URL was parsed before */
+    const char *file = qn_url_file(&url, &n);
+    qn_buf_append(b, name->url, (size_t)(file - name->url));
+    qn_buf_puts(b, path);
+    qn_buf_puts(b, file + n);
+}
+
+static qn_status list_one_url(const qn_hub_session *s, const qn_hub_name *name, const char *path,
+                              qn_hub_listing *out, char identity[QN_SUM_HEX_MAX])
+{
+    qn_buf url = {0};
+    qn_hub_answer answer = {0};
+    put_url_beside(&url, name, path);
+    qn_status status = url.status;
+    if (status == QN_OK)
+        status = qn_hub_ask(
+            s, &(qn_hub_question){.what = url.data, .url = url.data, .token = out->token, .only_begin = 1},
+            &answer);
+    if (status == QN_OK) status = read_headers(url.data, path, &answer, out, identity);
+    qn_hub_answer_free(&answer);
+    qn_buf_free(&url);
+    return status;
+}
+
+/* The URL of one part means all of them: they lie beside it. */
+static qn_status list_parts(const qn_hub_session *s, const qn_hub_name *name, const qn_part_name *part,
+                            qn_hub_listing *out, char identity[QN_SUM_HEX_MAX])
+{
+    qn_digest d;
+    qn_status status = QN_OK;
+    qn_digest_begin(&d, QN_SUM_SHA256, 0);
+    for (int64_t i = 0; i < part->n_parts && status == QN_OK; i++) {
+        qn_buf path = {0};
+        qn_part_name_put(&path, name->pick, part, i);
+        status = path.status;
+        if (status == QN_OK) status = list_one_url(s, name, path.data, out, identity);
+        if (status == QN_OK) qn_digest_put(&d, identity, strlen(identity));
+        qn_buf_free(&path);
+    }
+    qn_digest_end(&d, identity);
+    return status;
+}
+
+static qn_status list_url(const qn_hub_session *s, const qn_hub_name *name, qn_hub_listing *out)
 {
     qn_url hub, here;
-    qn_hub_answer answer = {0};
+    qn_part_name part;
+    char identity[QN_SUM_HEX_MAX];
     if (qn_url_parse(s->settings->endpoint.data, &hub) == QN_OK && qn_url_parse(name->url, &here) == QN_OK &&
         qn_url_same_server(&hub, &here))
         out->token = token_for(s, name->url);
-    qn_status status = qn_hub_ask(
-        s, &(qn_hub_question){.what = what, .url = name->url, .token = out->token, .only_begin = 1}, &answer);
-    if (status == QN_OK) status = read_headers(what, name, &answer, out);
-    qn_hub_answer_free(&answer);
-    return status;
+    out->must_be_gguf = 1;
+    if (qn_part_name_read(name->pick, &part))
+        QN_TRY(list_parts(s, name, &part, out, identity));
+    else
+        QN_TRY(list_one_url(s, name, name->pick, out, identity));
+    memcpy(out->commit, identity, 40); /* the rest is zero */
+    return QN_OK;
 }
 
 qn_status qn_hub_list_source(const qn_hub_session *s, const char *what, const qn_hub_name *name,
@@ -174,7 +225,7 @@ qn_status qn_hub_list_source(const qn_hub_session *s, const char *what, const qn
 {
     return name->kind == QN_HUB_HF       ? list_hf(s, what, name, out)
            : name->kind == QN_HUB_OLLAMA ? list_ollama(s, what, name, out)
-                                         : list_url(s, what, name, out);
+                                         : list_url(s, name, out);
 }
 
 void qn_hub_listing_free(qn_hub_listing *l)
@@ -187,7 +238,7 @@ qn_status qn_hub_file_url(const qn_hub_settings *settings, const qn_hub_name *na
 {
     qn_buf_reset(out);
     if (name->kind == QN_HUB_URL) {
-        qn_buf_puts(out, name->url);
+        put_url_beside(out, name, file->path);
     } else if (name->kind == QN_HUB_OLLAMA) {
         qn_buf_printf(out, "%s/v2/%s/blobs/sha256:%s", settings->ollama.data, name->repo, file->hex);
     } else {

@@ -12,8 +12,7 @@ typedef struct {
     qn_hub_files files;
     char commit[QN_SUM_HEX_MAX]; /* 40 hexadecimal digits */
     const char *token;           /* for the files; NULL: none */
-    char etag[QN_NET_TEXT_MAX];  /* that the one file must keep; "" for any */
-    int must_be_gguf;            /* the one file has no sum */
+    int must_be_gguf;            /* the files may have no sums */
 } qn_hub_listing;
 
 /* out is zeroed by the caller and freed by qn_hub_listing_free, whatever came. what: the name, for messages. */

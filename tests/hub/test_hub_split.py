@@ -218,3 +218,36 @@ def test_a_link_that_is_missing_is_no_model(hub, tmp_path):
     assert [m["status"] for m in models] == ["QN_E_NOT_FOUND"]
     before = hub.sent()
     assert answer(env, "hf:org/split:Q8_0") and hub.sent() == before
+
+
+def test_the_url_of_a_part_means_all(hub, tmp_path):
+    files = parts(part_names("m-Q8_0", 2))
+    env = {**hub.env(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:1"}
+    url = hub.url + "/files/m-Q8_0-00001-of-00002.gguf"
+    hub.plain["m-Q8_0-00001-of-00002.gguf"] = files["m-Q8_0-00001-of-00002.gguf"]
+
+    def fault(handler):  # the server of plain files has no page for what it lacks
+        if "00002-of" in handler.path and "m-Q8_0-00002-of-00002.gguf" not in hub.plain:
+            handler.say(404)
+            return True
+    hub.fault = fault
+    said = refused(env, url)
+    assert "/files/m-Q8_0-00002-of-00002.gguf: " in said and "no such thing (404)" in said and tree(tmp_path) == []
+    hub.plain.update(files)
+    path = pull(env, url)
+    assert sorted(os.listdir(os.path.dirname(path))) == list(files) and path.endswith("00001-of-00002.gguf")
+    sent = hub.sent()
+    assert answer(env, url) == answer(env, path) and hub.sent() == sent
+    models = json.loads(call(env, "list", "--json").out)["models"]
+    assert [(m["name"], m["n_files"]) for m in models] == [(url, 2)]
+    assert call(env, "rm", url, "--yes").code == 0 and tree(tmp_path / "own") == []
+
+
+def test_the_hubs_own_url_of_a_part(hub, tmp_path):
+    """The sums that the Hub states for each part are checked."""
+    files = made("Q8_0/m-Q8_0", 2, 3000)
+    hub.add("org/split", files)
+    env = hub.env(tmp_path)
+    got = pull_json(env, f"{hub.url}/org/split/resolve/main/Q8_0/m-Q8_0-00001-of-00002.gguf")
+    sums = [f.sum for f in hub.repos["org/split"].files.values()]
+    assert [f["sum"] for f in got["files"]] == sums and got["path"].endswith("/m-Q8_0-00001-of-00002.gguf")

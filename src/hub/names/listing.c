@@ -9,7 +9,10 @@
 
 void qn_hub_files_free(qn_hub_files *l)
 {
-    for (size_t i = 0; i < l->n; i++) qn_free(l->files[i].path);
+    for (size_t i = 0; i < l->n; i++) {
+        qn_free(l->files[i].path);
+        qn_free(l->files[i].etag);
+    }
     qn_free(l->files);
     *l = (qn_hub_files){0};
 }
@@ -24,10 +27,15 @@ qn_status qn_hub_files_add(qn_hub_files *l, const qn_hub_file *file)
         l->files = files;
         l->capacity = capacity;
     }
-    char *path = qn_strdup(file->path);
-    if (!path) return QN_E_NOMEM;
+    char *path = qn_strdup(file->path), *etag = file->etag ? qn_strdup(file->etag) : NULL;
+    if (!path || (file->etag && !etag)) {
+        qn_free(path);
+        qn_free(etag);
+        return QN_E_NOMEM;
+    }
     l->files[l->n] = *file;
-    l->files[l->n++].path = path;
+    l->files[l->n].path = path;
+    l->files[l->n++].etag = etag;
     return QN_OK;
 }
 

@@ -18,6 +18,7 @@ typedef struct {
     int64_t size;
     qn_digest_kind sum;
     char hex[QN_SUM_HEX_MAX]; /* "" with QN_SUM_NONE; else also the blob's name in the cache */
+    char *etag;               /* that its server's answers must keep; NULL: any */
 } qn_hub_file;
 
 typedef struct {
@@ -25,7 +26,7 @@ typedef struct {
     size_t n, capacity;
 } qn_hub_files;
 void qn_hub_files_free(qn_hub_files *l);
-/* Copies file, path too. QN_E_FULL: too many. */
+/* Copies file, path and etag too. QN_E_FULL: too many. */
 qn_status qn_hub_files_add(qn_hub_files *l, const qn_hub_file *file);
 
 /* what names the source in messages. QN_E_FORMAT for all that is not as it should be. */
