@@ -388,8 +388,11 @@ def test_a_long_paste(tmp_path):
 
 
 def answering(n):
-    """A terminal on which an answer without end has begun: n characters of it."""
-    terminal = Terminal("-n", 0, "--ignore-eos", "--rotate")
+    """A terminal on which an answer without end has begun: n characters of it.
+
+    It goes on while the test waits for a core, until the terminal holds what it can (16 KB, some 9,000 tokens). The
+    context holds that and a message more."""
+    terminal = Terminal("-c", 65536, "-n", 0, "--ignore-eos", "--rotate")
     terminal.send("hello\r")
     terminal.read_until("\n")
     while len(terminal.text) < n:
@@ -417,10 +420,13 @@ def test_what_is_typed_during_an_answer_is_kept(tmp_path):
     terminal.send("/set max-tokens 2\r\x1b[200~one\rtwo\x1b[201~")
     # Ctrl-C would throw the keys away; the signal itself does not.
     terminal.process.send_signal(signal.SIGINT)
-    while not terminal.text.endswith("one\ntwo"):
-        terminal.read()
+    # The terminal's own echo shows the keys in the answer. Then the command stands behind one prompt, the paste behind
+    # the next.
+    prompt = re.compile(r"\x1b\[1m(\[\d+%\] )?>\x1b\[0m ")
+    while len(prompt.findall(terminal.text)) < 2 or not terminal.text.endswith("one\ntwo"):
+        assert terminal.read(), f"quern left: {terminal.text[-500:]!r}"
     terminal.send("\r")
-    terminal.read_to_prompt()
+    assert "quern:" not in terminal.read_to_prompt()
     terminal.ask(f"/save {path}")
     assert questions(path) == ["hello", "one\ntwo"]
     assert json.loads(path.read_text())["max_tokens"] == 2
