@@ -231,6 +231,8 @@ MLX_TESTS := tests/cli/test_mlx_lm_real.py tests/cli/test_mlx_device.py
 DEVICE_TESTS := $(filter $(B)/tests/devices/other_%,$(TESTS))
 MLX_DEVICE_TESTS := $(DEVICE_TESTS) $(filter-out %/mlx_experts_test,$(filter $(B)/tests/devices/mlx_%,$(TESTS)))
 CUDA_DEVICE_TESTS := $(DEVICE_TESTS) $(filter $(B)/tests/devices/cuda_%,$(TESTS))
+# Pictures: on the CPU in `make test`, on the device of QN_TEST_DEVICE in test-cuda and test-mlx.
+SEEING_TEST := $(B)/tests/models/seeing_test
 # What reads files that llama.cpp's converter makes (tools/make/peers.mk).
 CONVERTED_TESTS := $(filter %/encoders_gguf_test %/families_gguf_test %/mmproj_gguf_test,$(TESTS))
 PLAIN_TESTS := $(filter-out $(REAL_TESTS) $(CUDA_DEVICE_TESTS) $(MLX_DEVICE_TESTS) $(CONVERTED_TESTS),$(TESTS))
@@ -243,7 +245,7 @@ test-device: $(DEVICE_TESTS) all
 
 # The device cuda without a card: its kernels compiled for this processor (tools/make/cuda.mk). CUDA_TESTS is a pattern.
 CUDA_TESTS ?= %
-CUDA_TEST_SET := $(filter $(CUDA_TESTS),$(CUDA_DEVICE_TESTS) $(CUDA_HOST_TESTS) $(B)/tests/models/seeing_test)
+CUDA_TEST_SET := $(filter $(CUDA_TESTS),$(CUDA_DEVICE_TESTS) $(CUDA_HOST_TESTS) $(SEEING_TEST))
 test-cuda: $(CUDA_TEST_SET) $(B)/libquern-cuda-host.so
 	$(Q)QN_TEST_DEVICE=cuda QN_TEST_ROUNDS=30 QUERN_CUDA_LIBRARY=$(B)/libquern-cuda-host.so tests/run $(CUDA_TEST_SET)
 

@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "cache/pages.h"
+#include "prim/blocks.h"
 #include "tests/devices/other_compare.h"
 
 #define OK(expr)                                              \
@@ -51,6 +52,7 @@ typedef struct {
     int64_t n_sequences, n_rows;
     int64_t of[SEQUENCES], rows[SEQUENCES]; /* which sequence, and its new rows */
     int32_t row_begin[SEQUENCES + 1];
+    int32_t marks[SEQUENCES]; /* of the sequence's block table */
 } step;
 
 static void draw_step(step *st, int64_t most, const int64_t *length, int64_t longest)
@@ -236,6 +238,13 @@ static int make_program(world *w, side *s)
     return n;
 }
 
+/* Some sequences' rows see each other, those behind them too. */
+static void draw_marks(step *st)
+{
+    static const int32_t marks[] = {0, QN_BLOCKS_WHOLE, QN_BLOCKS_WHOLE | QN_BLOCKS_BACK};
+    for (int64_t j = 0; j < st->n_sequences; j++) st->marks[j] = marks[roll(3)];
+}
+
 /* Blocks that no row will see any more go, eight at a time; new ones come; now and then one moves. */
 static void place(world *w, const side *sides, const step *st, int32_t *base)
 {
@@ -271,7 +280,7 @@ static void feed(const world *w, side *s, const step *st, const int32_t *base, c
                   v = w->spec.kv_heads * w->spec.v_dim;
     for (int64_t j = 0; j < st->n_sequences; j++) {
         int32_t *row = blocks + j * (1 + PAGES);
-        row[0] = base[j];
+        row[0] = base[j] | st->marks[j];
         for (int64_t r = 0; r < st->rows[j]; r++)
             positions[st->row_begin[j] + r] = (int32_t)(w->length[st->of[j]] + r);
         for (int64_t b = base[j]; b < PAGES && w->table[st->of[j]][b]; b++)
@@ -302,7 +311,7 @@ static void pages_of_one_world(const qn_test_pair *pair)
     int32_t base[SEQUENCES];
     side sides[2] = {{.device = pair->cpu}, {.device = pair->other}};
     draw_world(&w);
-    const int half = (int)roll(2);
+    const int half = (int)roll(2), is_marked = (int)roll(2);
     for (int d = 0; d < 2; d++) {
         new_state(&sides[d], &w.spec, half, &sides[d].state);
         if (w.p.block) new_state(&sides[d], &w.keys, half, &sides[d].keys);
@@ -313,6 +322,7 @@ static void pages_of_one_world(const qn_test_pair *pair)
     for (int i = 0; i < STEPS; i++) {
         draw_step(&st, i % 3 ? 4 : ROWS, w.length, UNITS / SEQUENCES * QN_PAGE_TOKENS - 32);
         if (!st.n_rows) continue;
+        if (is_marked) draw_marks(&st);
         place(&w, sides, &st, base);
         fill(rows, st.n_rows * row);
         for (int d = 0; d < 2; d++) feed(&w, &sides[d], &st, base, rows);

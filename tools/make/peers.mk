@@ -4,8 +4,8 @@
 test-mlx: SHELL := bash
 test-mlx:
 	$(Q). tools/setup.sh; need_mlx || exit 0; $(MAKE) --no-print-directory MLX=1 MLX_PYTHON="$$QUERN_MLX" run-mlx
-run-mlx: $(MLX_DEVICE_TESTS) all
-	$(Q)QUERN=$(B)/quern QN_TEST_DEVICE=mlx QUERN_MLX_LIBRARY='$(CURDIR)/$(MLX_LIBRARY)' tests/run $(MLX_DEVICE_TESTS) $(MLX_TESTS)
+run-mlx: $(MLX_DEVICE_TESTS) $(SEEING_TEST) all
+	$(Q)QUERN=$(B)/quern QN_TEST_DEVICE=mlx QUERN_MLX_LIBRARY='$(CURDIR)/$(MLX_LIBRARY)' tests/run $(MLX_DEVICE_TESTS) $(SEEING_TEST) $(MLX_TESTS)
 
 # What a trainer writes, loaded by the real peft and mlx_lm, and a fine-tuning step by step beside peft's: installs them,
 # some gigabytes, into build/peft.

@@ -55,11 +55,25 @@ static view view_of_chosen(const sight &s, int64_t row, int64_t n)
     return v;
 }
 
+/* The first key in the window of a row of one sequence. */
+static int64_t window_of(const sight &s, int64_t at)
+{
+    if (!s.window) return 0;
+    const int64_t first = at - s.window + 1;
+    return std::max<int64_t>(0, s.back.empty() ? first : std::min<int64_t>(first, s.back[0]));
+}
+
 static view view_of(const sight &s, int64_t row, int64_t n)
 {
     if (s.chosen) return view_of_chosen(s, row, n);
     view v{row, n, 0, s.n_keys, false, {}, {}};
-    if (s.position.size() == 1) { /* keys that none of the rows sees are left out */
+    if (s.position.size() == 1 && !s.past.empty()) {
+        const int64_t first = s.position[0] + row, last = first + n - 1;
+        v.high = s.past[0];
+        v.low = window_of(s, first);
+        if (s.chunk) v.low = std::max<int64_t>(v.low, first - (first + s.chunk_at[0]) % s.chunk);
+        if (n == 1 || (!s.chunk && window_of(s, last) == v.low)) return v;
+    } else if (s.position.size() == 1) { /* keys that none of the rows sees are left out */
         const int64_t first = s.position[0] + row, last = first + n - 1;
         v.high = s.whole ? s.end[0] : last + 1;
         if (s.window) v.low = std::max<int64_t>(0, first - s.window + 1);
@@ -83,11 +97,16 @@ static view view_of(const sight &s, int64_t row, int64_t n)
     const mx::array at = mx::add(begin, rows);
     mx::array seen =
         s.whole ? mx::less(key, numbers(s.end, {n_sequences, 1, 1, 1})) : mx::less_equal(key, at);
-    if (s.window)
-        seen =
-            mx::logical_and(seen, mx::greater(key, mx::subtract(at, mx::array(static_cast<int>(s.window)))));
     if (s.window && s.whole)
         seen = mx::logical_and(seen, mx::less(key, mx::add(at, mx::array(static_cast<int>(s.window)))));
+    if (!s.past.empty()) seen = mx::logical_or(seen, mx::less(key, numbers(s.past, {n_sequences, 1, 1, 1})));
+    if (s.window) {
+        mx::array in_window = mx::greater(key, mx::subtract(at, mx::array(static_cast<int>(s.window))));
+        if (!s.back.empty())
+            in_window =
+                mx::logical_or(in_window, mx::greater_equal(key, numbers(s.back, {n_sequences, 1, 1, 1})));
+        seen = mx::logical_and(seen, in_window);
+    }
     if (s.chunk) {
         const mx::array in_chunk = mx::remainder(mx::add(at, numbers(s.chunk_at, {n_sequences, 1, 1, 1})),
                                                  mx::array(static_cast<int>(s.chunk)));

@@ -35,6 +35,9 @@ struct sight {
     bool whole;
     std::vector<view> views;
     std::optional<choice> chosen; /* of one layer; then the sequence is alone in its batch */
+    /* Of each sequence if one is marked (prim/blocks.h); else both are empty. past: its rows see all keys before this
+     * one; 0: it is not marked. back: its windows begin here at the latest; INT32_MAX: each at its row's own begin. */
+    std::vector<int32_t> past = {}, back = {};
 };
 
 /* One batch in MLX's order: q [n, heads, n_rows, d], k [n, kv_heads, n_keys, d], v [n, kv_heads, n_keys, dv],

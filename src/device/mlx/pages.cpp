@@ -2,8 +2,10 @@
  * other there is read as a view of the pool, without a copy; others are gathered, row by row. What follows from
  * the block tables is worked out once a run, for all layers of a state. */
 #include <algorithm>
+#include <limits>
 
 #include "device/mlx/attention.hpp"
+#include "prim/blocks.h"
 
 namespace qn
 {
@@ -22,10 +24,19 @@ struct tables {
     {
         return blocks.data() + sequence * width;
     }
+    /* Positions before the first page of a table. */
+    int64_t before(int64_t sequence) const
+    {
+        return qn_blocks_before(table(sequence)[0]) * page_tokens;
+    }
+    bool has_mark(int64_t sequence, int32_t mark) const
+    {
+        return table(sequence)[0] & mark;
+    }
     /* Of a row, counted from the first page of its table. */
     int64_t position(int64_t sequence, int64_t row) const
     {
-        return positions[row] - int64_t{table(sequence)[0]} * page_tokens;
+        return positions[row] - before(sequence);
     }
 };
 
@@ -162,6 +173,20 @@ static mx::array index_of(const call &c, const plan_of_run &p, const batch &b,
     return numbers(index, {dim(b.n), dim(n_keys)});
 }
 
+/* What marks of block tables add. Only pictures whose tokens see those behind them have marked tables. */
+static void see_marks(const plan_of_run &p, const batch &b, sight &see)
+{
+    bool is_marked = false;
+    for (int64_t i = 0; i < b.n; i++) is_marked |= p.at.has_mark(b.sequence + i, QN_BLOCKS_WHOLE);
+    if (!is_marked) return;
+    for (int64_t i = 0; i < b.n; i++) {
+        const bool is_whole = p.at.has_mark(b.sequence + i, QN_BLOCKS_WHOLE),
+                   is_back = is_whole && p.at.has_mark(b.sequence + i, QN_BLOCKS_BACK);
+        see.past.push_back(is_whole ? see.end[i] : 0);
+        see.back.push_back(is_back ? see.position[i] : std::numeric_limits<int32_t>::max());
+    }
+}
+
 static piece piece_of(const call &c, const plan_of_run &p, const batch &b)
 {
     std::vector<reach_of_rows> all;
@@ -173,11 +198,12 @@ static piece piece_of(const call &c, const plan_of_run &p, const batch &b)
         n_keys = std::max(n_keys, all[i].end - before);
         see.position.push_back(static_cast<int32_t>(all[i].position - before));
         see.end.push_back(static_cast<int32_t>(all[i].end - before));
-        const int64_t not_here = int64_t{p.at.table(b.sequence + i)[0]} * p.at.page_tokens + before;
+        const int64_t not_here = p.at.before(b.sequence + i) + before;
         see.chunk_at.push_back(static_cast<int32_t>(p.kind.chunk ? not_here % p.kind.chunk : 0));
     }
     see.n_keys = n_keys;
-    const int64_t before = (int64_t{p.at.table(b.sequence)[0]} + all[0].first_page) * p.at.page_tokens;
+    see_marks(p, b, see);
+    const int64_t before = p.at.before(b.sequence) + all[0].first_page * p.at.page_tokens;
     piece found{b, see, before, first_in_order(c, p, b, all[0]), std::nullopt};
     if (found.first < 0) found.index = index_of(c, p, b, all, n_keys);
     return found;
@@ -291,8 +317,7 @@ std::vector<indexed> index_pages(const call &c)
     for (size_t i = 0; i + 1 < at.row_begin.size(); i++) {
         const int64_t row = at.row_begin[i], n = at.row_begin[i + 1] - row,
                       sequence = static_cast<int64_t>(i);
-        if (n > 0)
-            all.push_back({sequence, row, n, at.positions[row], at.table(sequence)[0] * at.page_tokens});
+        if (n > 0) all.push_back({sequence, row, n, at.positions[row], at.before(sequence)});
     }
     return all;
 }

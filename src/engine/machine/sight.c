@@ -33,11 +33,6 @@ static qn_status check_device(const qn_engine *e)
 {
     const qn_vision_config *v = &e->config.vision;
     const int is_split = e->card.device != NULL;
-    const char *name = is_split ? e->card.device->ops->name : e->device->ops->name;
-    if (v->seen != QN_VISION_SEEN_BEFORE && strcmp(name, "mlx") == 0)
-        return qn_fail(
-            QN_E_UNSUPPORTED,
-            "images of this model need the device cpu or cuda: their tokens see those behind them");
     if (v->n_deepstack && is_split)
         return qn_fail(QN_E_UNSUPPORTED,
                        "images of this model need a single device: they are added to several layers");
