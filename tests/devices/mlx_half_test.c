@@ -1,6 +1,6 @@
 /* The device mlx in 16 bits, as it computes on a GPU: QUERN_MLX_HALF=1 asks for that on MLX's CPU back end too.
- * Logits of the fixtures' models against those of `exact` at the tolerance of bf16, and sequences in company
- * against the same alone. */
+ * Logits of the fixtures' models, and of pictures whose tokens see each other, against those of `exact` at the tolerance of
+ * bf16, and sequences in company against the same alone. */
 // clang-format off
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,6 +19,7 @@
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
 #include "tests/support/models/kinds.h"
+#include "tests/support/models/seen_picture.h"
 
 /* Relative L2 of a row of logits. mlx_lm itself, on MLX's CPU back end, is 1.8e-2 to 8.3e-2 from its own f32 in bf16 on these
  * models with random weights, and 1.6e-3 to 9.5e-3 in f16. */
@@ -196,6 +197,72 @@ static void company(void **state)
     qn_engine_close(e);
 }
 
+/* ---- pictures -------------------------------------------------------------------------------------------- */
+
+enum { TWO = 2, DECODED = 4 };
+
+typedef struct {
+    float *next[TWO];
+    int64_t vocab;
+} rows_of_two;
+
+static qn_status append_rows(void *user, int64_t feed, int64_t first, int64_t n, float *logits)
+{
+    rows_of_two *r = user;
+    memcpy(r->next[feed], logits, (size_t)(n * r->vocab) * sizeof *logits);
+    r->next[feed] += n * r->vocab;
+    return QN_OK;
+}
+
+/* Two sequences of the golden prompt in one step, then some tokens behind each: the logits of all their rows. */
+static float *logits_of_pictures(const char *kind, qn_precision precision, int64_t *n_rows, int64_t *vocab)
+{
+    char path[128];
+    snprintf(path, sizeof path, "models/%s", kind);
+    qn_engine *e = open_engine(qn_test_need_fixture(path), precision, TWO);
+    qn_test_picture p = qn_test_picture_open(e, kind);
+    *vocab = qn_engine_config(e)->vocab_size;
+    *n_rows = TWO * (p.n_ids + DECODED);
+    float *out = qn_alloc_array((size_t)(*n_rows * *vocab), sizeof *out);
+    rows_of_two rows = {{out, out + *n_rows / TWO * *vocab}, *vocab};
+    qn_sequence *s[TWO];
+    qn_feed feeds[TWO];
+    for (int i = 0; i < TWO; i++) {
+        s[i] = qn_test_picture_sequence(e, &p);
+        feeds[i] = (qn_feed){s[i], p.ids, p.n_ids, QN_LOGITS_ALL};
+    }
+    for (int step = 0; step <= DECODED; step++) {
+        qn_test_ok(qn_engine_step(e, TWO, feeds, append_rows, NULL, &rows));
+        for (int i = 0; i < TWO; i++) feeds[i] = (qn_feed){s[i], p.ids + step, 1, QN_LOGITS_ALL};
+    }
+    for (int i = 0; i < TWO; i++) qn_sequence_free(s[i]);
+    qn_test_picture_close(&p);
+    qn_engine_close(e);
+    return out;
+}
+
+/* A picture's tokens see those behind them. Most rows are theirs. */
+static void pictures(void **state)
+{
+    static const char *const halves[] = {"1", "f16", "bf16"};
+    const char *kind = *state;
+    int64_t n_rows, vocab;
+    need_device();
+    float *exact = logits_of_pictures(kind, QN_PRECISION_EXACT, &n_rows, &vocab);
+    for (int i = 0; i < 6; i++) {
+        const qn_precision precision = i % 2 ? QN_PRECISION_FAST : QN_PRECISION_HIGH;
+        setenv("QUERN_MLX_HALF", halves[i / 2], 1);
+        float *half = logits_of_pictures(kind, precision, &n_rows, &vocab);
+        setenv("QUERN_MLX_HALF", "1", 1);
+        const double off = typical_row(n_rows, vocab, 0, half, exact);
+        print_message("%s: %s, type %s, relative L2 %.2e\n", kind, qn_test_precision_name(precision),
+                      halves[i / 2], off);
+        assert_true(off > 0 && off <= (i / 2 == 1 ? f16_tolerance : bf16_tolerance));
+        qn_free(half);
+    }
+    qn_free(exact);
+}
+
 /* ---- pages ----------------------------------------------------------------------------------------------- */
 
 /* A sequence that is decoded beside others gets pages that do not lie behind each other; then it goes on alone. */
@@ -231,11 +298,15 @@ static void scattered_pages(void **state)
 /* An argument picks tests by name: '*phi3*'. */
 int main(int argc, char **argv)
 {
-    static struct CMUnitTest tests[2 * QN_TEST_KINDS_MAX + 2];
+    static char seeing[][QN_TEST_KIND_BYTES] = {"gemma3_vision", "gemma4_vision", "gemma4_unified"};
+    enum { N_SEEING = sizeof seeing / sizeof *seeing };
+    static struct CMUnitTest tests[2 * QN_TEST_KINDS_MAX + N_SEEING + 2];
     static const qn_test_kind_row rows[] = {{"near_exact_", near_exact}, {"company_", company}};
     int n = qn_test_kind_rows(2, rows, tests);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     tests[n++] = (struct CMUnitTest){"near_exact_quantised", near_exact_quantised, NULL, NULL, NULL};
     tests[n++] = (struct CMUnitTest){"scattered_pages", scattered_pages, NULL, NULL, NULL};
+    for (int i = 0; i < N_SEEING; i++)
+        tests[n++] = (struct CMUnitTest){"pictures", pictures, NULL, NULL, seeing[i]};
     return _cmocka_run_group_tests("mlx_half", tests, (size_t)n, open_half, NULL);
 }

@@ -8,6 +8,7 @@
 // clang-format on
 #include <math.h>
 #include <quern/quern.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +22,7 @@
 #include "tests/devices/other_compare.h"
 #include "tests/support/engine_help.h"
 #include "tests/support/fixtures.h"
+#include "tests/support/models/seen_picture.h"
 
 enum { ROWS = 3, PROMPT = 37, TOKENS = 18 };
 
@@ -229,6 +231,43 @@ static void wrong_guesses(void **state)
     qn_model_close(&model);
 }
 
+/* ---- pictures ----------------------------------------------------------------------------------------- */
+
+/* A text is continued, and between two of its steps comes a picture whose tokens see each other: its block table is
+ * marked, those of steps that start early are not. */
+static void pictures(void **state)
+{
+    enum { STEPS = 12, OTHER = 5, TEXT = 5 };
+    const char *kind = *state;
+    char path[128];
+    seen_row want[STEPS + 1], got[STEPS + 1];
+    snprintf(path, sizeof path, "models/%s", kind);
+    qn_model *model = open_model(path);
+    for (int round = 0; round < 2; round++) {
+        count(model, round);
+        qn_engine *e = counted.e;
+        seen_row *seen = round ? got : want;
+        qn_test_picture p = qn_test_picture_open(e, kind);
+        qn_sequence *s = qn_test_sequence(e), *other = qn_test_picture_sequence(e, &p);
+        const qn_feed between = {other, p.ids, p.n_ids, QN_LOGITS_LAST};
+        int32_t id = p.ids[p.n_ids - 1];
+        qn_test_ok(qn_engine_step(e, 1, &(qn_feed){s, p.ids + p.n_ids - 1 - TEXT, TEXT, QN_LOGITS_NONE}, NULL,
+                                  NULL, NULL));
+        qn_sequence_set_follows_best(s, 1);
+        for (int i = 0; i < STEPS; i++) {
+            qn_test_ok(qn_engine_step(e, 1, &(qn_feed){s, &id, 1, QN_LOGITS_LAST}, see_row, NULL, &seen[i]));
+            id = (int32_t)seen[i].best;
+            if (i == OTHER) qn_test_ok(qn_engine_step(e, 1, &between, see_row, NULL, &seen[STEPS]));
+        }
+        qn_sequence_free(s);
+        qn_sequence_free(other);
+        qn_test_picture_close(&p);
+    }
+    assert_true(counted.n_taken >= STEPS - 4);
+    assert_memory_equal(got, want, sizeof want);
+    qn_model_close(&model);
+}
+
 /* ---- failures ----------------------------------------------------------------------------------------- */
 
 static int is_emulated(void)
@@ -327,7 +366,8 @@ static void largest_of_long_lines(void **state)
 
 int main(void)
 {
-    static char llama[] = "models/llama", windows[] = "models/gemma3_text", experts[] = "models/mixtral";
+    static char llama[] = "models/llama", windows[] = "models/gemma3_text", experts[] = "models/mixtral",
+                gemma3[] = "gemma3_vision", gemma4[] = "gemma4_unified";
     const struct CMUnitTest tests[] = {
         {"the same bits: llama", same_bits, NULL, NULL, llama},
         {"the same bits: gemma3_text", same_bits, NULL, NULL, windows},
@@ -335,6 +375,8 @@ int main(void)
         {"what ends: llama", what_ends, NULL, NULL, llama},
         {"what ends: gemma3_text", what_ends, NULL, NULL, windows},
         cmocka_unit_test(wrong_guesses),
+        {"pictures: gemma3_vision", pictures, NULL, NULL, gemma3},
+        {"pictures: gemma4_unified", pictures, NULL, NULL, gemma4},
         cmocka_unit_test(failing_allocations),
         cmocka_unit_test(failing_launches),
         cmocka_unit_test(largest_of_long_lines),
