@@ -328,6 +328,8 @@ static int can_be_chosen(const qn_hub_gguf *g, int *rank)
 {
     const int i = quant_index_with_folder(g->first->path);
     if (qn_hub_is_tower(g->first->path)) return 0;
+    if (i < 0 && strcasestr(last_part(g->first->path), "imatrix"))
+        return 0; /* what quantisation was led by */
     if (i >= 0 && (quants[i].use == NOT_COMPUTED || quants[i].use == ONLY_NAMED)) return 0;
     *rank = i < 0 || quants[i].use == COMPUTED;
     return 1;

@@ -61,6 +61,9 @@ static void test_by_memory(void **state)
     expect("only.gguf=4000", "", 64 * gb, "only.gguf", 1, QN_OK, NULL);
     expect("m-Q2_K.gguf=1 m-IQ4_XS.gguf=1", "", 64 * gb, NULL, 0, QN_E_NOT_FOUND, "m-IQ4_XS.gguf");
     expect("m-UD-Q4_K_XL.gguf=1 m-Q4_0.gguf=1", "", 64 * gb, "m-Q4_0.gguf", 1, QN_OK, NULL);
+    /* An importance matrix is no model, though it is a GGUF file and small. */
+    expect("m-imatrix.gguf=5 m-imatrix-Q8_0.gguf=8000", "", 12 * gb, "m-imatrix-Q8_0.gguf", 1, QN_OK, NULL);
+    expect("m-imatrix.gguf=5", "", 12 * gb, NULL, 0, QN_E_NOT_FOUND, "no GGUF file");
 }
 
 static void test_by_name(void **state)
