@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes/part_name.h"
 #include "base/mem.h"
 #include "hub/names/choose.h"
 #include "hub/names/listing.h"
@@ -16,6 +17,22 @@ static void check_file(const qn_hub_file *f)
     if (!qn_digest_is_hex(f->hex, f->sum == QN_SUM_SHA256 ? 64 : 40)) abort();
 }
 
+/* The model comes first, and of a split one all parts in order. */
+static void check_parts(const qn_hub_choice *c)
+{
+    qn_part_name name;
+    if (!c->main[0]) return;
+    if (strcmp(c->files.files[0].path, c->main) != 0) abort();
+    if (!qn_part_name_read(c->main, &name)) return;
+    if (name.part || (int64_t)c->files.n < name.n_parts) abort();
+    for (int64_t i = 0; i < name.n_parts; i++) {
+        qn_part_name part;
+        const char *path = c->files.files[i].path;
+        if (!qn_part_name_is_same(path, c->main) || !qn_part_name_read(path, &part) || part.part != i)
+            abort();
+    }
+}
+
 static void read_tree(const char *text, size_t n)
 {
     qn_hub_files l = {0};
@@ -24,6 +41,7 @@ static void read_tree(const char *text, size_t n)
             qn_hub_choice c = {0};
             if (qn_hub_choose("x", &l, i ? "Q8_0" : "", (int64_t)16 << 30, &c) == QN_OK && !c.files.n)
                 abort();
+            if (c.files.n) check_parts(&c);
             for (size_t k = 0; k < c.files.n; k++) check_file(&c.files.files[k]);
             qn_hub_choice_free(&c);
         }
