@@ -11,6 +11,7 @@ import tempfile
 
 import pytest
 
+from gguf_split import part_names, split_gguf
 from support import QUERN, call, call_json, fixture, read_safetensors
 
 MODELS = ["models/llama", "models/llama_rope3_tied", "models/qwen3", "quant/gguf_models/llama-Q4_K_M.gguf",
@@ -60,6 +61,23 @@ def test_same_bits(relative, tmp_path):
     assert pack(model)["was_there"] is True
     assert pack(model, "--force")["was_there"] is False
     assert not [n for n in os.listdir(os.path.dirname(made["output"])) if n.endswith(".tmp")]
+
+
+def test_split_models_in_one_folder(tmp_path):
+    """Each has a packed file under the name of its first part."""
+    models = []
+    for stem in ("llama-Q8_0", "llama-Q4_K_M"):
+        with open(fixture(f"quant/gguf_models/{stem}.gguf"), "rb") as f:
+            parts = split_gguf(f.read(), 2)
+        for name, data in zip(part_names(stem, 2), parts):
+            (tmp_path / name).write_bytes(data)
+        models.append(str(tmp_path / part_names(stem, 2)[0]))
+        assert pack(models[-1])["output"] == models[-1] + ".qpack"
+    for model in models:
+        plain, got = logits(model, tmp_path, "--packed", "none"), logits(model, tmp_path)
+        assert got[0] == plain[0] and got[1:] == (model + ".qpack", [])
+    second_part = models[0].replace("-00001-", "-00002-")
+    assert logits(second_part, tmp_path)[1] == models[0] + ".qpack"
 
 
 def test_where_it_lies(tmp_path):

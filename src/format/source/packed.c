@@ -99,8 +99,10 @@ int qn_packed_is_name(const char *path)
 qn_status qn_packed_find_place(const qn_source *s, qn_packed_place place, qn_buf *out)
 {
     const char *first = qn_source_file_path(s, 0), *slash = strrchr(first, '/');
-    int n_folder = slash ? (int)(slash - first) + 1 : 0, several = qn_source_file_count(s) > 1;
-    const char *name = several ? "model" : first + n_folder;
+    const int n_folder = slash ? (int)(slash - first) + 1 : 0;
+    /* The parts of several GGUF models may share a folder. */
+    const int is_folder = qn_source_file_count(s) > 1 && !qn_source_gguf(s);
+    const char *name = is_folder ? "model" : first + n_folder;
     if (strcmp(first, QN_SEED_PATH) == 0)
         return qn_fail(QN_E_NOT_FOUND,
                        "%s is part of the program, so its packed weights need a path: give one with -o",
