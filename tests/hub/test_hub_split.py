@@ -119,6 +119,18 @@ def test_rm_leaves_the_other_quantisations(hub, tmp_path):
     assert call(env, "rm", "hf:org/split:Q4_K_M", "--yes").code == 0 and tree(tmp_path) == []  # the tower too
 
 
+def test_rm_removes_packed_weights_too(hub, tmp_path):
+    with open(fixture("quant/gguf_models/llama-Q4_K_M.gguf"), "rb") as f:
+        hub.add("org/split", {**parts(part_names("llama-Q8_0", 3)), "llama-Q4_K_M.gguf": f.read()})
+    env = hub.env(tmp_path)
+    for pick in ("Q8_0", "Q4_K_M"):
+        path = pull(env, "org/split:" + pick)
+        assert call(env, "pack", path).code == 0 and os.path.exists(path + ".qpack")
+    assert call(env, "rm", "org/split:llama-Q8_0-00002-of-00003.gguf", "--yes").code == 0
+    assert sorted(os.listdir(os.path.dirname(path))) == ["llama-Q4_K_M.gguf", "llama-Q4_K_M.gguf.qpack"]
+    assert call(env, "rm", "org/split:Q4_K_M", "--yes").code == 0 and tree(tmp_path) == []
+
+
 def test_the_server_calls_it_by_the_name_of_the_whole(hub, tmp_path):
     hub.add("org/split", parts())
     with socket.socket() as s:

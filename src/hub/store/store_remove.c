@@ -126,13 +126,26 @@ static qn_status add_blobs(qn_store_removal *r)
     return status;
 }
 
+/* Is it a file of a model that pick means, or the packed weights of one (MODEL.gguf.qpack)? */
+static int is_of_pick(const qn_hub_pick *pick, const char *path)
+{
+    static const char packed[] = ".qpack";
+    char model[QN_HUB_PICK_MAX];
+    const size_t n = strlen(path), n_end = sizeof packed - 1;
+    if (n <= n_end || n - n_end >= sizeof model || strcmp(path + n - n_end, packed) != 0)
+        return qn_hub_pick_fits(pick, path);
+    memcpy(model, path, n - n_end);
+    model[n - n_end] = 0;
+    return strcmp(path, pick->text) == 0 || qn_hub_pick_fits(pick, model);
+}
+
 /* Is the file meant? A vision tower goes by its own name, or with the last model beside it. */
 static int is_meant(const qn_hub_files *all, const char *path, const qn_hub_pick *pick)
 {
-    if (!qn_hub_is_tower(path)) return qn_hub_pick_fits(pick, path);
+    if (!qn_hub_is_tower(path)) return is_of_pick(pick, path);
     if (strcmp(path, pick->text) == 0) return 1;
     for (size_t i = 0; i < all->n; i++)
-        if (!qn_hub_is_tower(all->files[i].path) && !qn_hub_pick_fits(pick, all->files[i].path)) return 0;
+        if (!qn_hub_is_tower(all->files[i].path) && !is_of_pick(pick, all->files[i].path)) return 0;
     return !qn_hub_is_tower(pick->text);
 }
 
