@@ -128,6 +128,10 @@ static void find_written(const call &c, plan_of_run &p)
         p.is_in_order = p.is_in_order && p.written[i] == p.written[i - 1] + 1;
 }
 
+/* The keys of several sequences are as many as a multiple of this. MLX's CUDA back end makes a plan of attention for each number
+ * of keys, which takes milliseconds. */
+constexpr int64_t KEYS_STEP = 64;
+
 /* Several sequences together, where that pads none to much more than it has. */
 static bool fits_together(const plan_of_run &p, const batch &b)
 {
@@ -201,6 +205,7 @@ static piece piece_of(const call &c, const plan_of_run &p, const batch &b)
         const int64_t not_here = p.at.before(b.sequence + i) + before;
         see.chunk_at.push_back(static_cast<int32_t>(p.kind.chunk ? not_here % p.kind.chunk : 0));
     }
+    if (b.n > 1) n_keys = (n_keys + KEYS_STEP - 1) / KEYS_STEP * KEYS_STEP; /* they have a mask */
     see.n_keys = n_keys;
     see_marks(p, b, see);
     const int64_t before = p.at.before(b.sequence) + all[0].first_page * p.at.page_tokens;

@@ -455,6 +455,8 @@ static qn_status begin(int compile, const char *folder)
 {
     return guarded([&] {
         setenv("MLX_ENABLE_TF32", "0", 0); /* or the newest GPUs round f32 to 10 bits to multiply it */
+        /* or the CUDA back end fails for ever once it has seen some hundred shapes */
+        setenv("MLX_ENABLE_CACHE_THRASHING_CHECK", "0", 0);
         mx::set_default_device(the_stream().device);
         mx::set_default_stream(the_stream());
         qn::compiles = compile != 0;
