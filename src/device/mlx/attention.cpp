@@ -55,35 +55,34 @@ static view view_of_chosen(const sight &s, int64_t row, int64_t n)
     return v;
 }
 
-/* The first key in the window of a row of one sequence. */
-static int64_t window_of(const sight &s, int64_t at)
+/* The first key that a row of one sequence sees. Rows behind it see no earlier one. */
+static int64_t low_of(const sight &s, int64_t at)
 {
-    if (!s.window) return 0;
-    const int64_t first = at - s.window + 1;
-    return std::max<int64_t>(0, s.back.empty() ? first : std::min<int64_t>(first, s.back[0]));
+    int64_t low = 0;
+    if (s.window) {
+        low = std::max<int64_t>(0, at - s.window + 1);
+        if (!s.back.empty()) low = std::min<int64_t>(low, s.back[0]);
+    }
+    return s.chunk ? std::max<int64_t>(low, at - (at + s.chunk_at[0]) % s.chunk) : low;
 }
 
 static view view_of(const sight &s, int64_t row, int64_t n)
 {
     if (s.chosen) return view_of_chosen(s, row, n);
     view v{row, n, 0, s.n_keys, false, {}, {}};
-    if (s.position.size() == 1 && !s.past.empty()) {
+    if (s.position.size() == 1) { /* keys that none of the rows sees are left out */
         const int64_t first = s.position[0] + row, last = first + n - 1;
-        v.high = s.past[0];
-        v.low = window_of(s, first);
-        if (s.chunk) v.low = std::max<int64_t>(v.low, first - (first + s.chunk_at[0]) % s.chunk);
-        if (n == 1 || (!s.chunk && window_of(s, last) == v.low)) return v;
-    } else if (s.position.size() == 1) { /* keys that none of the rows sees are left out */
-        const int64_t first = s.position[0] + row, last = first + n - 1;
-        v.high = s.whole ? s.end[0] : last + 1;
-        if (s.window) v.low = std::max<int64_t>(0, first - s.window + 1);
-        if (s.whole) {
-            if (s.window) v.high = std::min(v.high, last + s.window);
+        v.low = low_of(s, first);
+        v.high = last + 1;
+        if (!s.past.empty()) {
+            v.high = s.past[0];
+            if (low_of(s, last) == v.low) return v;
+        } else if (s.whole) {
+            v.high = s.window ? std::min<int64_t>(s.end[0], last + s.window) : s.end[0];
             if (!s.window || (last - v.low < s.window && v.high - first <= s.window)) return v;
-        }
-        if (s.chunk) v.low = std::max<int64_t>(v.low, first - (first + s.chunk_at[0]) % s.chunk);
-        if (n == 1) return v;
-        if (!s.whole && (!s.window || last < s.window) && (!s.chunk || last + s.chunk_at[0] < s.chunk)) {
+        } else if (n == 1) {
+            return v;
+        } else if ((!s.window || last < s.window) && (!s.chunk || last + s.chunk_at[0] < s.chunk)) {
             v.is_causal = true;
             return v;
         }
