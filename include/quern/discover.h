@@ -44,7 +44,8 @@ typedef struct {
 /* Anything but QN_OK ends the walk, and qn_discover returns it. */
 typedef qn_status qn_discover_fn(void *user, const qn_discovery *found);
 
-/* Calls fn for every model at or below path, a folder, one file (a part of a split one counts those beside it too) or QN_SEED (model.h). options may be NULL.
+/* Calls fn for every model at or below path, a folder, one file (a part of a split one counts those beside it too)
+ * or QN_SEED (model.h). options may be NULL.
  * Hidden folders and files are passed over below the root. QN_E_IO: path itself cannot be read; QN_E_ARG;
  * QN_E_NOMEM. */
 QN_API qn_status qn_discover(const char *path, const qn_discover_options *options, qn_discover_fn *fn,

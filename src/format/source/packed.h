@@ -29,8 +29,8 @@ typedef struct {
 qn_status qn_packed_fingerprint(qn_source *s, uint64_t *out);
 
 /* Where the packed file of a source lies: beside its weights as FILE.qpack (of a split GGUF the first part;
- * of several safetensors model.qpack in their folder); elsewhere: below $QUERN_CACHE, else $XDG_CACHE_HOME/quern, else ~/.cache/quern, by the
- * weights' path. QN_E_NOT_FOUND: there is no such folder, for none of these is set; the seed has neither. */
+ * of several safetensors model.qpack in their folder); elsewhere: below $QUERN_CACHE, else $XDG_CACHE_HOME/quern,
+ * else ~/.cache/quern, by the weights' path. QN_E_NOT_FOUND: there is no such folder, for none of these is set; the seed has neither. */
 typedef enum { QN_PACKED_BESIDE, QN_PACKED_ELSEWHERE } qn_packed_place;
 qn_status qn_packed_find_place(const qn_source *s, qn_packed_place place, qn_buf *out);
 /* 1: the name ends in .qpack. */
