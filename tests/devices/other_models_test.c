@@ -467,7 +467,7 @@ static void out_of_memory(void **state)
  * is waited for, since a GPU copies what the step before still reads. Of devices that tell their memory. */
 static void in_place(void **state)
 {
-    enum { TOKENS = 8192 };
+    enum { TOKENS = 12288 };
     qn_test_usage before, after;
     if (!qn_test_get_usage(&before)) return;
     const char *dir = qn_test_need_fixture("models/llama");
